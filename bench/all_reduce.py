@@ -27,7 +27,7 @@ def first_line(path, key=""):
 
 def measure(binary, options, environment):
     """{bytes: {algorithm: (median us, times faster than MPI)}} of one round."""
-    command = [binary, "bench", "comm", "--np", str(options.np), "--json",
+    command = [binary, "bench", "comm", "--np", str(options.np), "--oversubscribe", "--json",
                "--min-bytes", options.min_bytes, "--max-bytes", options.max_bytes,
                "--repeats", str(options.repeats)]
     ended = subprocess.run(command, env=environment, text=True, capture_output=True)

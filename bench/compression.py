@@ -15,7 +15,8 @@ KINDS = ["none", "bf16", "fp16", "int8", "topk=0.01", "onebit", "powersgd=4"]
 
 
 def arguments(args, kind):
-    out = [args.recipe, "--data", args.data, "--np", str(args.ranks), "--threads", "1"]
+    out = [args.recipe, "--data", args.data, "--np", str(args.ranks),
+           "--oversubscribe", "--threads", "1"]
     for key in [f"data.fraction={args.fraction}", f"parallel.compress={kind}", "data.workers=1", "run.trace=0", *args.set]:
         out += ["--set", key]
     return out

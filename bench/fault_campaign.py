@@ -1,165 +1,409 @@
 #!/usr/bin/env python3
-"""Random faults under --restarts, as many as fit into a time, each job held against the bits of one that nobody disturbed.
+"""Random faults under --restarts, as many as fit into a time, held against undisturbed bits.
 
-  bench/fault_campaign.py --build build --seconds 600 --results bench/results/faults.jsonl [--memory] [--seed N]
+  bench/fault_campaign.py --build build --seconds 600 --results bench/results/faults.jsonl
+      [--np 2] [--device cpu] [--hosts] [--memory] [--seed N]
+  bench/fault_campaign.py --sum FILE...
 
-Each job is a small training of two ranks with --restarts. At random moments a rank is killed, crashes or is stopped, its guard, mpirun or
-the launcher is killed; one fault in four is followed by a second one while the job recovers. After a launcher that was killed the same
-command is given again. A job that does not end with 0 and the expected weights is a finding. A line with the counts and the times that
-the launcher printed is appended to the results file, so that counts add up over several days; --sum prints their sum.
+Each job is a small training with --restarts. At random moments a rank is killed, crashes or is
+stopped, its guard, mpirun or the launcher is killed; one fault in four is followed by a second one
+while the job recovers. After a launcher that was killed the same command is given again. With
+--hosts the ranks run on two made-up hosts, which what mpirun calls instead of ssh starts on this
+machine; all that runs on one is killed or stopped, and the host is back after some seconds.
+
+A job that does not end with 0 and the expected weights, does not end at all or leaves processes
+behind is a finding. Every few jobs a line with the counts and the seconds lost is appended to the
+results file, so that counts add up over days and over campaigns that run side by side (each works
+in a folder of its own); --sum prints their sum. The seconds are measured from outside, from the
+fault until the job is in the same step again; faults before that count with the first.
 """
-import argparse, glob, json, os, random, re, shutil, signal, statistics, subprocess, sys, tempfile, time
+import argparse, glob, json, os, random, shutil, signal, statistics, subprocess, sys, tempfile, time
 
-KINDS = ["rank killed", "rank crashed", "rank stopped", "guard killed", "mpirun killed", "launcher killed"]
+RANK = {"rank killed": signal.SIGKILL, "rank crashed": signal.SIGSEGV,
+        "rank stopped": signal.SIGSTOP}
+KINDS = [*RANK, "guard killed", "mpirun killed", "launcher killed"]
+HOST_KINDS = ["host killed", "host stopped"]
+HOSTS = ["tessera-a", "tessera-b"]
+MARK = "TESSERA_CAMPAIGN"  # what all processes of a job have in their environment
+AGENT = """#!/bin/sh
+host=$1
+shift
+while [ -e {work}/stopped-$host ]; do sleep 0.1; done
+[ ! -e {work}/down-$host ] || exit 255
+export TESSERA_HOST=$host TMPDIR={work}/tmp-$host
+mkdir -p $TMPDIR
+exec sh -c "$*"
+"""
 
 
-def parent_of(pid):
+def text_of(path):
     try:
-        return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return -1
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
-def records(place):
-    """The ranks of the job that runs now, from its newest folder of heartbeats: rank -> process."""
-    out = {}
-    folders = glob.glob(f"{place}/.ranks-*") + glob.glob(f"{place}/run/.ranks-*")
-    for folder in sorted(folders, key=lambda f: os.path.getmtime(f) if os.path.exists(f) else 0):
-        for path in glob.glob(folder + "/rank-[0-9]"):
-            try:
-                out[int(path[-1])] = json.loads(open(path).read())["pid"]
-            except (OSError, ValueError, KeyError):
-                pass
-    return out
+def stat_of(pid):
+    """The state of a process and its parent."""
+    fields = text_of(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return (fields[0].decode(), int(fields[1])) if len(fields) > 1 else ("", -1)
+
+
+def is_tessera(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/exe").endswith("/tessera") and stat_of(pid)[0] != "Z"
+    except OSError:
+        return False
+
+
+def with_variable(name, value):
+    """The processes that have that variable and have not ended."""
+    wanted = f"{name}={value}".encode()
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+            if wanted in text_of(f"/proc/{pid}/environ").split(b"\0") and stat_of(pid)[0] != "Z"]
 
 
 def kill(pid, number):
-    if pid > 1:
-        try:
-            os.kill(pid, number)
-            return True
-        except ProcessLookupError:
-            pass
-    return False
+    """Whether there was such a process."""
+    try:
+        os.kill(pid, number)
+        return True
+    except ProcessLookupError:
+        return False
 
 
-class Campaign:
-    def __init__(self, args):
-        self.args, self.random = args, random.Random(args.seed)
-        self.counts, self.lost, self.findings, self.jobs = {kind: 0 for kind in KINDS}, [], [], 0
-        self.second = 0
-        self.work = tempfile.mkdtemp(prefix="tessera_campaign_")
-        self.command = [os.path.join(args.build, "tessera"), "train", "--model", "vit_micro", "--set", "model.depth=1", "--set",
-                        "model.dropout=0.1", "--set", "data.train_size=320", "--set", "data.test_size=16", "--global-batch", "32",
-                        "--threads", "1", "--set", "run.eval_every=0", "--set", "checkpoint.every=20", "--set", "parallel.hang_s=1",
-                        "--quiet", "--np", "2", "--steps", str(args.steps)]
-        self.reference = os.path.join(self.work, "reference")
-        subprocess.run(self.command + ["--out", self.reference], check=True)
+class Job:
+    """One training of the campaign, with all that happens to it."""
 
-    def weights(self, run):
-        try:
-            return open(os.path.join(run, "weights.safetensors"), "rb").read()
-        except OSError:
-            return b""
+    def __init__(self, campaign, place):
+        self.campaign, self.place = campaign, place
+        os.makedirs(place)
+        self.log = open(os.path.join(place, "log"), "ab")
+        self.history, self.away = [], []  # faults; (when it is back, host) of hosts that are away
+        self.pending = None  # of a fault that the job is not back from
+        self.start()
 
-    def start(self, place, log):
-        more = ["--restarts", "1000", "--out", os.path.join(place, "run")]
-        if self.args.memory:
-            more += ["--set", "checkpoint.memory_every=5"]
-        return subprocess.Popen(self.command + more, stdout=log, stderr=log)
+    def start(self):
+        command = self.campaign.command + ["--set", f"parallel.hang_s={self.campaign.args.hang}",
+                                           "--restarts", "1000", "--out", self.place + "/run"]
+        if self.campaign.args.memory:
+            command += ["--set", "checkpoint.memory_every=5"]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log,
+                                        env={**self.campaign.environment, MARK: self.place})
 
-    def fault(self, place, job):
-        ranks = records(place)
+    def folders(self):
+        found = glob.glob(f"{self.place}/.ranks-*") + glob.glob(f"{self.place}/run/.ranks-*")
+        return sorted(found, key=lambda f: os.path.getmtime(f) if os.path.exists(f) else 0)
+
+    def records(self, without=()):
+        """What the ranks that run now say of themselves."""
+        out = {}
+        for folder in self.folders():
+            for path in [] if folder in without else glob.glob(folder + "/rank-[0-9]*"):
+                try:
+                    record = json.loads(text_of(path))
+                    if is_tessera(record["pid"]):
+                        out[int(path.rpartition("-")[2])] = record
+                except (ValueError, KeyError, TypeError):
+                    pass
+        return out
+
+    def step(self, without=()):
+        last = self.records(without).get(0, {}).get("doing", "").rpartition(" ")[2]
+        return int(last) if last.isdigit() else -1
+
+    def look(self):
+        """Brings hosts back whose time has come, and notes when the job is back in its step."""
+        for item in [item for item in self.away if item[0] <= time.time()]:
+            self.away.remove(item)
+            self.bring_back(item[1])
+        if self.pending:
+            since, step, without, kinds = self.pending
+            ended = self.process.poll() == 0
+            if ended or self.step(without) >= max(step, 0):
+                self.campaign.back(time.time() - since, kinds)
+                self.pending = None
+
+    def bring_back(self, host):
+        for pid in with_variable("TMPDIR", f"{self.campaign.work}/tmp-{host}"):
+            kill(pid, signal.SIGCONT)
+        for state in ("stopped", "down"):
+            if os.path.exists(f"{self.campaign.work}/{state}-{host}"):
+                os.remove(f"{self.campaign.work}/{state}-{host}")
+
+    def pause(self, seconds, until=lambda: False):
+        """Looks for so long; whether what was waited for came."""
+        end = time.time() + seconds
+        while not until():
+            if time.time() > end:
+                return False
+            time.sleep(0.05)
+            self.look()
+        return True
+
+    def lose_host(self, kind):
+        dice, work = self.campaign.random, self.campaign.work
+        host = dice.choice(HOSTS)
+        if any(host == gone for _, gone in self.away):
+            return False
+        state = {"host killed": "down", "host stopped": "stopped"}[kind]
+        open(f"{work}/{state}-{host}", "w").close()
+        number = signal.SIGKILL if kind == "host killed" else signal.SIGSTOP
+        hit = [kill(pid, number) for pid in with_variable("TMPDIR", f"{work}/tmp-{host}")]
+        self.away.append((time.time() + dice.uniform(0.5, 8), host))
+        return any(hit)
+
+    def fault(self):
+        """One fault at random: its kind, or nothing where there was nobody to meet with it."""
+        ranks = self.records()
         if not ranks:
             return None
-        kind = self.random.choice(KINDS)
-        pid = ranks[self.random.choice(sorted(ranks))]
-        guard = parent_of(pid)
-        if kind == "launcher killed":
-            done = kill(job.pid, signal.SIGKILL)
+        dice = self.campaign.random
+        kind = dice.choice(self.campaign.kinds)
+        folders, step, now = self.folders(), self.step(), time.time()
+        pid = ranks[dice.choice(sorted(ranks))]["pid"]
+        if kind in HOST_KINDS:
+            done = self.lose_host(kind)
+        elif kind == "launcher killed":
+            done = kill(self.process.pid, signal.SIGKILL)
         elif kind == "mpirun killed":
-            done = kill(parent_of(guard), signal.SIGKILL) if guard > 1 and parent_of(guard) != job.pid else False
+            own = [p for p in with_variable(MARK, self.place) if stat_of(p)[1] == self.process.pid]
+            own = [p for p in own if b"\0train\0" in text_of(f"/proc/{p}/cmdline")]
+            done = any([kill(p, signal.SIGKILL) for p in own])
         elif kind == "guard killed":
-            done = kill(guard, signal.SIGKILL)
+            guard = stat_of(pid)[1]
+            done = is_tessera(guard) and kill(guard, signal.SIGKILL)
         else:
-            number = {"rank killed": signal.SIGKILL, "rank crashed": signal.SIGSEGV, "rank stopped": signal.SIGSTOP}[kind]
-            done = kill(pid, number)
-        if done:
-            self.counts[kind] += 1
-        return kind if done else None
+            done = kill(pid, RANK[kind])
+        if not done:
+            return None
+        self.history.append(kind)
+        since, before, _, kinds = self.pending or (now, -1, None, [])
+        self.pending = (since, max(before, step), folders, kinds + [kind])
+        return kind
 
-    def one_job(self, until):
-        self.jobs += 1
-        place = os.path.join(self.work, f"job{self.jobs}")
-        os.makedirs(place)
-        log = open(os.path.join(place, "log"), "ab")
-        job, history = self.start(place, log), []
-        faults = self.random.randint(2, 6)
-        while job.poll() is None and faults > 0 and time.time() < until:
-            time.sleep(self.random.uniform(0.2, 4.0))
+    def give_again(self):
+        """After a launcher that was killed: the same command, once its ranks have ended."""
+        self.process.wait()
+        if not self.pause(120, lambda: not self.records()):
+            self.campaign.found(self, "ranks have outlived their launcher by two minutes")
+            return False
+        self.start()
+        return True
+
+    def disturb(self, faults, until):
+        dice = self.campaign.random
+        while self.process.poll() is None and faults > 0 and time.time() < until:
+            self.pause(dice.uniform(0.2, 3.0))
+            if dice.random() < 0.5:  # else the job may still be on its way back
+                self.pause(60, lambda: not self.pending or self.process.poll() is not None)
             for second in (False, True):
-                kind = self.fault(place, job)
+                recovers = self.pending is not None
+                kind = self.fault()
                 if kind is None:
                     break
                 faults -= 1
-                history.append(kind)
-                self.second += second
-                if kind == "launcher killed":
-                    job.wait()
-                    while any(os.path.exists(f"/proc/{pid}") for pid in records(place).values()):
-                        time.sleep(0.1)
-                    job = self.start(place, log)
-                if second or self.random.random() > 0.25:
+                self.campaign.counts[kind] += 1
+                self.campaign.recovering += recovers
+                if kind == "launcher killed" and not self.give_again():
+                    return False
+                if second or dice.random() > 0.25:
                     break
-                time.sleep(self.random.uniform(0.05, 1.5))
-        code = job.wait(timeout=900)
-        text = open(os.path.join(place, "log"), errors="replace").read()
-        self.lost += [float(s) for s in re.findall(r"again; lost ([0-9.]+) s", text)]
-        if code != 0 or self.weights(os.path.join(place, "run")) != self.weights(self.reference):
-            self.findings.append({"code": code, "faults": history, "log": text[-3000:]})
-            print(f"FINDING in {place}: {history}, exit code {code}\n{text[-3000:]}", flush=True)
-        else:
-            shutil.rmtree(place)
+                self.pause(dice.uniform(0.05, 1.5))
+        return True
 
-    def result(self):
+    def finish(self):
+        """Waits for its end: whether it is the expected one."""
+        if not self.pause(self.campaign.args.patience, lambda: self.process.poll() is not None):
+            return self.campaign.found(self, "does not end")
+        self.look()
+        while self.away:
+            self.bring_back(self.away.pop()[1])
+        if self.process.returncode != 0:
+            return self.campaign.found(self, f"ends with {self.process.returncode}")
+        if self.campaign.weights(self.place + "/run") != self.campaign.expected:
+            return self.campaign.found(self, "has other weights")
+        if not self.pause(30, lambda: not with_variable(MARK, self.place)):
+            return self.campaign.found(self, "has left processes behind")
+        return True
+
+    def clear(self, keep):
+        for _, host in self.away:
+            self.bring_back(host)
+        for pid in with_variable(MARK, self.place):
+            kill(pid, signal.SIGKILL)
+        self.process.wait()
+        self.log.close()
+        if not keep:
+            shutil.rmtree(self.place)
+
+
+class Campaign:
+    """Jobs one after the other, and what became of them since the last line of results."""
+
+    def __init__(self, args):
+        self.args, self.random = args, random.Random(args.seed)
+        self.kinds = KINDS + HOST_KINDS * 2 if args.hosts else KINDS
+        self.work = tempfile.mkdtemp(prefix="tessera_campaign_")
+        self.environment = {**os.environ, "TMPDIR": self.work,
+                            "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+        self.all_findings = self.all_jobs = 0
+        self.begin_line()
+        batch = max(32, args.np)
+        self.command = [
+            os.path.abspath(os.path.join(args.build, "tessera")), "train", "--model", "vit_micro",
+            "--set", "model.depth=1", "--set", "model.dropout=0.1", "--set",
+            f"data.train_size={10 * batch}", "--set", "data.test_size=16", "--global-batch",
+            str(batch), "--threads", "1", "--set", "run.eval_every=0", "--device", args.device,
+            "--quiet", "--np", str(args.np)]
+        if args.hosts:
+            self.make_hosts()
+        self.measure()
+
+    def begin_line(self):
+        self.counts, self.lost, self.by_kind = dict.fromkeys(KINDS + HOST_KINDS, 0), [], {}
+        self.findings, self.jobs, self.recovering = [], 0, 0
+
+    def make_hosts(self):
+        agent, file = self.work + "/agent", self.work + "/hosts"
+        with open(agent, "w") as script:
+            script.write(AGENT.format(work=self.work))
+        os.chmod(agent, 0o700)
+        with open(file, "w") as hosts:
+            hosts.writelines(f"{host} slots={self.args.np // 2}\n" for host in HOSTS)
+        self.environment.update(OMPI_MCA_plm_rsh_agent=agent, OMPI_MCA_btl="tcp,self")
+        # No smaller layout: the hosts are waited for, and the bits are those of the reference.
+        self.command[-1] = f"{self.args.np}:{self.args.np}"
+        self.command += ["--hostfile", file, "--set", "run.host_wait_s=120"]
+
+    def measure(self):
+        """The undisturbed run, as long as this machine takes for so many seconds."""
+        def run(steps, name):
+            out, begin = os.path.join(self.work, name), time.time()
+            subprocess.run(self.command + ["--steps", str(steps), "--set", "checkpoint.every=100",
+                                           "--set", "parallel.hang_s=120", "--out", out],
+                           check=True, env=self.environment)
+            return time.time() - begin
+        if not self.args.steps:  # the difference of two lengths is without the start
+            short, long = run(20, "short"), run(120, "long")
+            step = max((long - short) / 100, long / 1200)
+            self.args.steps = max(100, int(self.args.length / step))
+        run(self.args.steps, "reference")
+        self.expected = self.weights(os.path.join(self.work, "reference"))
+        self.command += ["--steps", str(self.args.steps), "--set",
+                         f"checkpoint.every={max(5, self.args.steps // 30)}"]
+
+    def weights(self, run):
+        return text_of(os.path.join(run, "weights.safetensors"))
+
+    def back(self, seconds, kinds):
+        self.lost.append(round(seconds, 1))
+        if len(kinds) == 1:
+            self.by_kind.setdefault(kinds[0], []).append(round(seconds, 1))
+
+    def found(self, job, what):
+        self.findings.append({"what": what, "faults": job.history})
+        self.all_findings += 1
+        left = [text_of(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
+                for pid in with_variable(MARK, job.place)]
+        said = text_of(os.path.join(job.place, "log")).decode(errors="replace")
+        print(f"FINDING in {job.place}: it {what}; faults {job.history}; its processes: {left}\n"
+              f"{said[-6000:]}", flush=True)
+        return False
+
+    def one_job(self, until):
+        self.jobs += 1
+        self.all_jobs += 1
+        job = Job(self, os.path.join(self.work, f"job{self.all_jobs}"))
+        held = job.disturb(self.random.randint(3, 10), until) and job.finish()
+        job.clear(keep=not held)
+
+    def end_line(self):
         lost = sorted(self.lost)
-        return {"date": time.strftime("%F"), "seed": self.args.seed, "memory": self.args.memory, "jobs": self.jobs,
-                "faults": sum(self.counts.values()), "while_recovering": self.second, "kinds": self.counts,
-                "findings": len(self.findings), "recoveries": len(lost), "median_s": statistics.median(lost) if lost else None,
-                "longest_s": lost[-1] if lost else None, "lost_s": lost}
+        result = {
+            "date": time.strftime("%F"), "seed": self.args.seed, "np": self.args.np,
+            "device": self.args.device, "hosts": self.args.hosts, "memory": self.args.memory,
+            "steps": self.args.steps, "jobs": self.jobs, "faults": sum(self.counts.values()),
+            "while_recovering": self.recovering, "kinds": self.counts,
+            "findings": len(self.findings), "found": self.findings, "recoveries": len(lost),
+            "median_s": round(statistics.median(lost), 1) if lost else None,
+            "longest_s": lost[-1] if lost else None, "lost_s": lost, "lost_by_kind": self.by_kind}
+        if self.args.results:
+            with open(self.args.results, "a") as file:
+                file.write(json.dumps(result) + "\n")
+        print(json.dumps({k: v for k, v in result.items() if not k.startswith("lost_")}),
+              flush=True)
+        self.begin_line()
 
 
-def print_sum(path):
-    rows = [json.loads(line) for line in open(path)]
-    lost = sorted(s for row in rows for s in row["lost_s"])
-    print(f"{sum(r['faults'] for r in rows)} faults in {sum(r['jobs'] for r in rows)} jobs, "
-          f"{sum(r['while_recovering'] for r in rows)} of them while a job recovered, {sum(r['findings'] for r in rows)} findings; "
-          f"{len(lost)} recoveries, seconds lost: median {statistics.median(lost):.1f}, longest {lost[-1]:.1f}")
+def print_sum(paths):
+    rows = [json.loads(line) for path in paths for line in open(path)]
+
+    def total(key, rows=rows):
+        return sum(row[key] for row in rows)
+    kinds, by_kind = {}, {}
+    for row in rows:
+        for kind, count in row["kinds"].items():
+            kinds[kind] = kinds.get(kind, 0) + count
+        for kind, lost in row.get("lost_by_kind", {}).items():
+            by_kind.setdefault(kind, []).extend(lost)
+    print(f"{total('faults')} faults in {total('jobs')} jobs, {total('while_recovering')} of them "
+          f"while a job recovered, {total('findings')} findings")
+    # Older lines have what the launcher printed, newer ones the time until the same step again.
+    for what, own in (("said by the launcher", [r for r in rows if "lost_by_kind" not in r]),
+                      ("until the same step", [r for r in rows if "lost_by_kind" in r])):
+        lost = sorted(s for row in own for s in row["lost_s"])
+        if lost:
+            print(f"  {len(lost)} recoveries, seconds lost, {what}: "
+                  f"median {statistics.median(lost):.1f}, longest {lost[-1]:.1f}")
+    for kind, count in sorted(kinds.items()):
+        alone = by_kind.get(kind, [])
+        seconds = f"; {len(alone)} alone, median {statistics.median(alone):.1f} s, longest " \
+                  f"{max(alone):.1f} s" if alone else ""
+        print(f"  {count} x {kind}{seconds}")
+    settings = {}
+    for row in rows:
+        setting = f"{row.get('np', 2)} ranks on {row.get('device', 'cpu')}"
+        setting += " of two hosts" if row.get("hosts") else ""
+        setting += ", checkpoints in memory" if row["memory"] else ""
+        settings.setdefault(setting, []).append(row)
+    for setting, own in settings.items():
+        print(f"  {setting}: {total('faults', own)} faults, {total('findings', own)} findings")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--steps", type=int, default=0, help="of a job (0: as --length says)")
+    parser.add_argument("--length", type=float, default=12, help="seconds of an undisturbed job")
+    parser.add_argument("--np", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--hang", type=float, default=1, help="parallel.hang_s")
+    parser.add_argument("--patience", type=float, default=300, help="seconds until a job ends")
+    parser.add_argument("--hosts", action="store_true", help="on two hosts that come and go")
     parser.add_argument("--memory", action="store_true", help="with checkpoints in memory")
-    parser.add_argument("--results", help="file that a line is appended to")
-    parser.add_argument("--sum", metavar="FILE", help="only add up the lines of a results file")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--every", type=int, default=5, help="jobs until a line is written")
+    parser.add_argument("--results", help="file that lines are appended to")
+    parser.add_argument("--sum", metavar="FILE", nargs="+", help="only add up results files")
     args = parser.parse_args()
     if args.sum:
         return print_sum(args.sum)
+    if args.hosts and args.np % 2:
+        parser.error(f"--hosts shares the ranks out to two hosts: --np {args.np} is odd")
     campaign, until = Campaign(args), time.time() + args.seconds
     while time.time() < until:
         campaign.one_job(until)
-    result = campaign.result()
-    print(json.dumps({key: value for key, value in result.items() if key != "lost_s"}, indent=1))
-    if args.results:
-        with open(args.results, "a") as file:
-            file.write(json.dumps(result) + "\n")
-    if not campaign.findings:
+        if campaign.jobs >= args.every:
+            campaign.end_line()
+    if campaign.jobs:
+        campaign.end_line()
+    if not campaign.all_findings:
         shutil.rmtree(campaign.work)
-    sys.exit(1 if campaign.findings else 0)
+    sys.exit(1 if campaign.all_findings else 0)
 
 
 main()

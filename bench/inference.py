@@ -45,8 +45,8 @@ def run(args, layout, batch, check):
     """The JSON document, or {"refused": message}."""
     axes = parse_layout(layout)
     ranks = ranks_of(axes)
-    command = [args.tessera, "bench", "infer", "--model", args.model, "--dtype", args.dtype, "--batch", str(batch), "--json", "--np", str(ranks),
-               "--threads", str(args.cores // ranks), "--comm", args.comm]
+    command = [args.tessera, "bench", "infer", "--model", args.model, "--dtype", args.dtype,
+               "--batch", str(batch), "--json", "--np", str(ranks), "--oversubscribe", "--threads", str(args.cores // ranks), "--comm", args.comm]
     command += [word for axis, n in axes.items() for word in (f"--{axis}", str(n))]
     command += (["--repeats", str(args.repeats)] if args.repeats else []) + (["--check"] if check else [])
     done = subprocess.run(command, capture_output=True, text=True)

@@ -20,8 +20,9 @@ from pathlib import Path
 def run(args, model, ranks, batch, keys, steps):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [args.tessera, "train", "--model", model, "--data", "synthetic", "--np", str(ranks), "--pp", str(ranks), "--threads", "1",
-                   "--quiet", "--global-batch", str(batch), "--steps", str(steps), "--out", str(out)]
+        command = [args.tessera, "train", "--model", model, "--data", "synthetic",
+                   "--np", str(ranks), "--oversubscribe", "--pp", str(ranks), "--threads", "1", "--quiet",
+                   "--global-batch", str(batch), "--steps", str(steps), "--out", str(out)]
         keys = ["run.eval_every=0", "data.test_size=16", f"data.train_size={batch * steps}", "data.workers=1", "checkpoint.every=1000000",
                 f"run.trace={min(3, steps - 1)}", *keys]
         if args.depth and model == args.model:

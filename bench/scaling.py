@@ -20,7 +20,8 @@ PARTS = ["compute", "comm_exposed", "comm_hidden", "wait", "data", "host"]
 def run(args, ranks, batch, keys=()):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [args.tessera, "train", "--model", args.model, "--data", "synthetic", "--np", str(ranks), "--threads", "1", "--quiet",
+        command = [args.tessera, "train", "--model", args.model, "--data", "synthetic",
+                   "--np", str(ranks), "--oversubscribe", "--threads", "1", "--quiet",
                    "--global-batch", str(batch), "--steps", str(args.steps), "--out", str(out)]
         keys = ["run.eval_every=0", "data.test_size=16", f"data.train_size={batch * args.steps}", "data.workers=1",
                 "checkpoint.every=1000000", "run.trace=0", *keys]

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# What a slow link between two hosts costs a data-parallel training, with each way to add up and each compression (root only):
+# What a slow link between two hosts costs a data-parallel training, with each way to add up and
+# each compression (root only):
 #
 #   bench/slow_link.sh BUILD [RATE=1gbit] [STEPS=16] > bench/results/slow_link_MACHINE_DATE.md
 #
-# Two hosts are network namespaces of this machine behind one cable, limited by tc both ways, with two ranks each. Printed: the median of the
-# steps' times and of their exposed communication (docs/measuring.md), the bytes of a step on a rank, and the loss at the end.
+# Two hosts are network namespaces of this machine behind one cable, limited by tc both ways, with
+# two ranks each. Printed: the median of the steps' times and of their exposed communication
+# (docs/measuring.md), the bytes of a step on a rank, and the loss at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:?the build folder}")
@@ -35,22 +37,29 @@ cat >"$work/agent" <<AGENT
 #!/usr/bin/env bash
 address=\$1
 shift
-exec env -i PATH="\$PATH" HOME="\$HOME" ip netns exec "$id\${address##*.}" unshare --uts sh -c 'hostname "\$0"; exec sh -c "\$1"' "h\${address##*.}" "\$*"
+exec env -i PATH="\$PATH" HOME="\$HOME" ip netns exec "$id\${address##*.}" \\
+  unshare --uts sh -c 'hostname "\$0"; exec sh -c "\$1"' "h\${address##*.}" "\$*"
 AGENT
 chmod +x "$work/agent"
 printf '10.231.9.1 slots=2\n10.231.9.2 slots=2\n' >"$work/hostfile"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=$work/agent OMPI_MCA_plm_rsh_no_tree_spawn=1 \
-  OMPI_MCA_oob_tcp_if_include=v0 OMPI_MCA_btl=tcp,vader,self OMPI_MCA_btl_tcp_if_include=v0 OMPI_MCA_hwloc_base_binding_policy=none \
-  OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_plm_rsh_agent=$work/agent
+export OMPI_MCA_plm_rsh_no_tree_spawn=1 OMPI_MCA_oob_tcp_if_include=v0 OMPI_MCA_btl=tcp,vader,self
+export OMPI_MCA_btl_tcp_if_include=v0 OMPI_MCA_hwloc_base_binding_policy=none
+export OMPI_MCA_mpi_yield_when_idle=1
 
 measure() {  # measure NAME SETTING...
   local name=$1 sets=()
   shift
   for setting in "$@"; do sets+=(--set "$setting"); done
-  "$work/agent" 10.231.9.1 "env $(env | grep '^OMPI_' | tr '\n' ' ') $(printf '%q ' "$build/tessera" train --model vit_tiny_cifar --data synthetic \
-    --set data.train_size=4096 --set data.test_size=16 --global-batch 16 --threads 1 --np 4 --hostfile "$work/hostfile" --steps "$steps" \
-    --set run.eval_every=0 --set checkpoint.every=1000000 --set checkpoint.keep_best=false --set run.trace=0 --quiet --fresh "${sets[@]}" \
-    --out "$work/run")" 2>"$work/log" >&2 || { cat "$work/log" >&2; echo "| $name | failed | | | |"; return; }
+  local command=("$build/tessera" train --model vit_tiny_cifar --data synthetic --global-batch 16
+    --set data.train_size=4096 --set data.test_size=16 --threads 1 --np 4 --steps "$steps"
+    --hostfile "$work/hostfile" --set run.eval_every=0 --set checkpoint.every=1000000
+    --set checkpoint.keep_best=false --set run.trace=0 --quiet --fresh "${sets[@]}"
+    --out "$work/run")
+  local variables
+  variables=$(env | grep '^OMPI_' | tr '\n' ' ')
+  "$work/agent" 10.231.9.1 "env $variables $(printf '%q ' "${command[@]}")" \
+    2>"$work/log" >&2 || { cat "$work/log" >&2; echo "| $name | failed | | | |"; return; }
   python3 - "$name" "$work/run" <<'READ'
 import json, statistics, sys
 name, run = sys.argv[1:]
@@ -58,15 +67,18 @@ steps = [json.loads(line) for line in open(run + "/metrics.jsonl")]
 steps = [s for s in steps if s.get("kind") == "step"][2:]
 exposed = [s["breakdown"]["comm_exposed"] for s in steps if s.get("breakdown")]
 summary = json.load(open(run + "/summary.json"))
-print(f"| {name} | {statistics.median(s['step_ms'] for s in steps):.0f} | {statistics.median(exposed):.0f} | "
-      f"{sum(row['bytes'] for row in summary['comm'].values()) / 1e6:.2f} | {steps[-1]['loss']:.4f} |", flush=True)
+step_ms = statistics.median(s["step_ms"] for s in steps)
+megabytes = sum(row["bytes"] for row in summary["comm"].values()) / 1e6
+print(f"| {name} | {step_ms:.0f} | {statistics.median(exposed):.0f} | {megabytes:.2f} | "
+      f"{steps[-1]['loss']:.4f} |", flush=True)
 READ
 }
 
-echo "# Two hosts over $rate: exposed communication before and after hierarchical sums and compression"
+echo "# Two hosts over $rate: exposed communication with and without hierarchy and compression"
 echo
-echo "\`bench/slow_link.sh BUILD $rate $steps\`, $("$build/tessera" version), $(date -u +%F), $(nproc) cores with a load of $(cut -d' ' -f1 /proc/loadavg): vit_tiny_cifar,"
-echo "4 ranks of one thread on two hosts, dp 4, 16 samples an update; medians of $((steps - 2)) steps."
+echo "\`bench/slow_link.sh BUILD $rate $steps\`, $("$build/tessera" version), $(date -u +%F),"
+echo "$(nproc) cores with a load of $(cut -d' ' -f1 /proc/loadavg): vit_tiny_cifar, 4 ranks of one"
+echo "thread on two hosts, dp 4, 16 samples an update; medians of $((steps - 2)) steps."
 echo
 echo "| how | step ms | exposed ms | MB sent a step | loss |"
 echo "|---|---|---|---|---|"

@@ -47,8 +47,8 @@ def throttle(pid, share, period, done):
 def run(args, keys, slow):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [args.tessera, "train", "--model", args.model, "--data", "synthetic", "--np", "3", "--threads", "1", "--global-batch",
-                   str(args.batch), "--steps", str(args.steps), "--out", str(out)]
+        command = [args.tessera, "train", "--model", args.model, "--data", "synthetic",
+                   "--np", "3", "--oversubscribe", "--threads", "1", "--global-batch", str(args.batch), "--steps", str(args.steps), "--out", str(out)]
         for key in ["run.eval_every=0", "data.test_size=16", f"data.train_size={args.batch * args.steps}", "data.workers=1", *args.set, *keys]:
             command += ["--set", key]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -14,16 +14,29 @@ target_link_options(tessera PRIVATE -Wl,--disable-new-dtags)
 
 install(TARGETS tessera RUNTIME_DEPENDENCY_SET needed RUNTIME DESTINATION bin COMPONENT program)
 install(FILES README.md CHANGELOG.md DESTINATION share/doc/tessera COMPONENT program)
-install(DIRECTORY docs/ DESTINATION share/doc/tessera/docs COMPONENT program FILES_MATCHING PATTERN "*.md" PATTERN examples EXCLUDE PATTERN man EXCLUDE)
+install(DIRECTORY docs/ DESTINATION share/doc/tessera/docs COMPONENT program FILES_MATCHING PATTERN "*.md" PATTERN examples EXCLUDE)
 install(DIRECTORY recipes studies DESTINATION share/tessera COMPONENT program FILES_MATCHING PATTERN "*.toml" PATTERN "*.md")
-file(GLOB pages CONFIGURE_DEPENDS docs/man/*.1)
-foreach(page ${pages})    # lintian asks for pages that gzip -9n made
-  get_filename_component(name ${page} NAME)
-  set(packed ${CMAKE_BINARY_DIR}/package/${name}.gz)
-  execute_process(COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/package)
-  execute_process(COMMAND gzip -9nc ${page} OUTPUT_FILE ${packed})
-  install(FILES ${packed} DESTINATION share/man/man1 COMPONENT program)
-endforeach()
+# The manual and the completions come from the program itself (lintian asks for pages that gzip -9n made). One for another machine
+# cannot say them without an emulator: such a package has none.
+set(made ${CMAKE_BINARY_DIR}/package/made)
+install(CODE "file(REMOVE_RECURSE \"${made}\")
+file(MAKE_DIRECTORY \"${made}\")
+function(say words name folder)
+  execute_process(COMMAND ${CMAKE_CROSSCOMPILING_EMULATOR} \"$<TARGET_FILE:tessera>\" \${words} OUTPUT_FILE \"${made}/\${name}\" RESULT_VARIABLE status)
+  if(status EQUAL 0 AND name STREQUAL \"tessera.1\")
+    execute_process(COMMAND gzip -9n \"${made}/\${name}\" RESULT_VARIABLE status)
+    set(name tessera.1.gz)
+  endif()
+  if(status EQUAL 0)
+    file(INSTALL DESTINATION \"\${CMAKE_INSTALL_PREFIX}/share/\${folder}\" TYPE FILE FILES \"${made}/\${name}\")
+  elseif(NOT \"${CMAKE_CROSSCOMPILING}\")
+    message(FATAL_ERROR \"tessera \${words} for \${name} ended with \${status}\")
+  endif()
+endfunction()
+say(\"help;--man\" tessera.1 man/man1)
+say(\"completion;bash\" tessera bash-completion/completions)
+say(\"completion;zsh\" _tessera zsh/vendor-completions)
+say(\"completion;fish\" tessera.fish fish/vendor_completions.d)" COMPONENT program)
 
 # What the C library brings stays the machine's: it must fit the kernel and the loader.
 install(RUNTIME_DEPENDENCY_SET needed

@@ -20,7 +20,10 @@ void KeyFlags::add_to(CLI::App& verb, const std::vector<std::string_view>& only)
         std::string(flag.help) + (config::comes_later(flag.key) ? " (not in this version)" : "");
     const std::string names =
         std::string(flag.name) + (flag.also.empty() ? "" : "," + std::string(flag.also));
-    options_[i] = verb.add_option(names, values_[i], help)->type_name(std::string(flag.metavar));
+    options_[i] =
+        flag.metavar.empty()
+            ? verb.add_flag(names, values_[i], help)
+            : verb.add_option(names, values_[i], help)->type_name(std::string(flag.metavar));
   }
 }
 

@@ -51,9 +51,9 @@ struct WeightsArguments {
   KeyFlags flags;
 
   void add_to(CLI::App& verb, run::WeightsOptions& options,
-              const std::vector<std::string_view>& keys = {"--dtype", "--threads", "--np", "--dp",
-                                                           "--tp", "--pp", "--sp", "--comm",
-                                                           "--device"});
+              const std::vector<std::string_view>& keys = {"--dtype", "--threads", "--np",
+                                                           "--oversubscribe", "--dp", "--tp",
+                                                           "--pp", "--sp", "--comm", "--device"});
   void apply_to(run::WeightsOptions& options) const;  // after parsing
 };
 

@@ -84,6 +84,13 @@ int run_bench(Bench& bench, char** argv) {
   const config::Purpose purpose =
       o.what == "infer" ? config::Purpose::inference : config::Purpose::other;
   config::Config c = load_with_batch(bench, purpose, started > 1 ? started : 0, run::says_notes());
+  if (o.what == "comm" && c.run.device != "cpu")
+    throw Error(ErrorKind::usage,
+                "bench comm measures messages between memory of the host, and run.device = " +
+                    c.run.device + " changes nothing about them",
+                "run.device",
+                "leave --device out; `bench train --np N --device " + c.run.device +
+                    "` shows what messages of a step take there");
   if (o.what == "comm") c.parallel.all_reduce = "mpi";  // algorithms are chosen there, side by side
   if (!o.weights.empty()) run::take_model(c, o.weights);
   run::check_schedule(c);
@@ -100,9 +107,11 @@ namespace {
 
 // Flags of a configuration that mean something where nothing is trained to its end.
 const std::vector<std::string_view> bench_flags = {
-    "--model",  "--data",     "--global-batch", "--micro-batch", "--accumulate", "--dtype",
-    "--device", "--threads",  "--dp",           "--tp",          "--pp",         "--sp",
-    "--zero",   "--schedule", "--np",           "--comm",        "--seed",       "--deepspeed"};
+    "--model",      "--data",     "--global-batch", "--micro-batch",
+    "--accumulate", "--dtype",    "--device",       "--threads",
+    "--dp",         "--tp",       "--pp",           "--sp",
+    "--zero",       "--schedule", "--np",           "--oversubscribe",
+    "--comm",       "--seed",     "--deepspeed"};
 
 struct Modes {
   CLI::App& verb;

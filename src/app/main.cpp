@@ -158,8 +158,9 @@ int main(int argc, char** argv) {
   try {
     const int code = dispatch(argc, argv);
     if (tessera::cannot_write_stdout())
-      return fail(Error(ErrorKind::disk, "cannot write to stdout: is it closed, or its disk full?"),
-                  false);
+      return fail(
+          Error(ErrorKind::disk, "cannot write to stdout: it is closed, or its disk is full"),
+          false);
     return code;
   } catch (const Error& error) {
     // What goes wrong before ranks can talk goes wrong on all of them: the first one says it.

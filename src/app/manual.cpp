@@ -129,9 +129,9 @@ std::string markdown_manual(const CLI::App& app) {
       "and\n"
       "`--set KEY=VALUE`:\n\n| flag | key | |\n|---|---|---|\n";
   for (const config::Flag& f : config::flags())
-    out += fmt::format("| `{}{} {}` | {} | {} |\n", f.name,
+    out += fmt::format("| `{}{}{}{}` | {} | {} |\n", f.name,
                        f.also.empty() ? "" : ", " + std::string(f.also),
-                       in_table(std::string(f.metavar)),
+                       f.metavar.empty() ? "" : " ", in_table(std::string(f.metavar)),
                        f.key.find('.') == f.key.npos ? "" : fmt::format("`{}`", f.key),
                        in_table(std::string(f.help)));
   for (const VerbText& verb : verbs_of(app)) {
@@ -163,8 +163,8 @@ std::string man_page(const CLI::App& app, const std::string& version) {
   out += ".SH FLAGS OF A CONFIGURATION\n";
   for (const config::Flag& f : config::flags())
     out += ".TP\n.B " +
-           roff(fmt::format("{}{} {}", f.name, f.also.empty() ? "" : ", " + std::string(f.also),
-                            f.metavar)) +
+           roff(fmt::format("{}{}{}{}", f.name, f.also.empty() ? "" : ", " + std::string(f.also),
+                            f.metavar.empty() ? "" : " ", f.metavar)) +
            "\n" + roff(std::string(f.help)) + "\n";
   out += ".SH EXIT STATUS\n";
   for (const auto& [code, what] : {std::pair("0", "ok"),

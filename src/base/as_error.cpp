@@ -14,7 +14,7 @@ Error as_error(const std::exception& thrown) {
     return Error(
         error->code() == std::errc::not_enough_memory ? ErrorKind::memory : ErrorKind::disk,
         error->code().message(), error->path1().string(),
-        "a file or folder cannot be looked at: is its disk there, and is it ours to read?");
+        "a file or folder cannot be looked at: its disk must be there, and it must be readable");
   const auto* error = dynamic_cast<const std::system_error*>(&thrown);
   if (error && (error->code() == std::errc::resource_unavailable_try_again ||
                 error->code() == std::errc::not_enough_memory))

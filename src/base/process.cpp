@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -98,6 +99,20 @@ std::vector<std::pair<std::string, std::string>> settings_for_mpirun(bool crowde
 }
 
 }  // namespace
+
+bool mpirun_may_oversubscribe() {
+  const auto told = [](const char* name) {
+    std::string value = std::getenv(name) ? std::getenv(name) : "";
+    for (char& c : value) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return value;
+  };
+  const std::string value = told("OMPI_MCA_rmaps_base_oversubscribe"),
+                    policy = told("PRTE_MCA_rmaps_default_mapping_policy");
+  for (const char* yes : {"1", "t", "true", "y", "yes", "on"})
+    if (value == yes) return true;
+  return policy.find("oversubscribe") != policy.npos &&
+         policy.find("nooversubscribe") == policy.npos;
+}
 
 void prepare_for_mpirun(bool crowded) {
   for (const auto& [name, value] : settings_for_mpirun(crowded))

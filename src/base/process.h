@@ -29,6 +29,9 @@ std::string find_mpirun();  // in PATH, of the MPI of this build; empty: there i
 // All by environment, which other launchers ignore. `crowded`: more ranks than cores. Its own
 // remarks are switched off, too: who calls this says how it ended.
 void prepare_for_mpirun(bool crowded);
+// Whether whoever started this process has told mpirun, by its environment, to start more ranks
+// than cores. To be asked before prepare_for_mpirun().
+bool mpirun_may_oversubscribe();
 // The environment of one child with the same in it, each "NAME=VALUE"; this process's own stays as
 // it is. Here mpirun's remarks stay: they are all that tells why it started nothing.
 std::vector<std::string> environment_for_mpirun(bool crowded);

@@ -90,7 +90,7 @@ std::vector<std::string> layout_differences(const files::Sharded& checkpoint,
   return out;
 }
 
-// Of two bytes a number nothing is left to send.
+// Sending two bytes a number leaves no residual.
 bool keeps_nothing(const std::string& kind) { return kind == "fp16" || kind == "bf16"; }
 
 // Why the residuals that this run asks for are not there; `had`: some were written.
@@ -145,6 +145,32 @@ void load_own(const files::Sharded& checkpoint, Session& session,
                     ": what the checkpoint had not sent yet is dropped");
 }
 
+// The largest numbers of the last steps, by which a training in eight bits scales: a row for each
+// factor in each micro-batch.
+bool is_history(const StateTensor& t) { return t.name.starts_with("buffer.amax."); }
+
+bool fits(const files::Sharded& checkpoint, const StateTensor& t) {
+  const auto found = checkpoint.manifest().tensors.find(t.name);
+  return found != checkpoint.manifest().tensors.end() && found->second.shape == t.shape &&
+         found->second.dtype == stored_name(t.dtype);
+}
+
+// Histories of other micro-batches start anew: scales are then those of a first step.
+void load_histories(const files::Sharded& checkpoint, Session& session,
+                    const std::vector<StateTensor>& tensors, std::vector<std::string>& notes) {
+  bool anew = false;
+  for (const StateTensor& t : tensors) {
+    if (!is_history(t) || fits(checkpoint, t)) continue;
+    anew = true;
+    session.executor().write_persistent(
+        t.buffer, t.offset, std::vector<std::byte>(static_cast<std::size_t>(t.bytes())));
+  }
+  if (anew)
+    notes.push_back(
+        "the scales of precision.dtype = \"fp8\" start anew: the checkpoint was written with other "
+        "micro-batches (batch.accumulate)");
+}
+
 // A tensor that a run of the same model lacks: which key has changed since.
 void check_same_tensors(const files::Sharded& checkpoint, const std::vector<StateTensor>& tensors) {
   const auto has = [&](const std::string& name) {
@@ -173,7 +199,7 @@ void load(const files::Sharded& checkpoint, Session& session, std::vector<std::s
   const std::vector<StateTensor> tensors = state_tensors(session);
   check_same_tensors(checkpoint, tensors);
   for (const StateTensor& t : tensors) {
-    if (t.own) continue;
+    if (t.own || is_history(t)) continue;
     const files::GlobalTensor& stored = checkpoint.at(t.name);
     if (stored.shape != t.shape || stored.dtype != stored_name(t.dtype))
       throw Error(
@@ -183,9 +209,10 @@ void load(const files::Sharded& checkpoint, Session& session, std::vector<std::s
           checkpoint.path().string());
   }
   for (const StateTensor& t : tensors)
-    if (!t.own)
+    if (!t.own && (!is_history(t) || fits(checkpoint, t)))
       session.executor().write_persistent(t.buffer, t.offset,
                                           checkpoint.read(t.name, t.begin, t.extent));
+  load_histories(checkpoint, session, tensors, notes);
   load_own(checkpoint, session, tensors, notes);
 }
 

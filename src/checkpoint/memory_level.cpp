@@ -165,7 +165,8 @@ std::string MemoryLevel::save(Session& session, const Progress& progress, const 
     write(session, progress, notes);
   } catch (const Error& error) {
     every_ = 0;
-    return fmt::format("no checkpoints in memory any more: {}", error.what());
+    return fmt::format("no checkpoints in memory any more: {}{}{}", error.where,
+                       error.where.empty() ? "" : ": ", error.message);
   }
   if (saves_++ > 0) return "";
   return fmt::format(

@@ -27,11 +27,12 @@ std::uintmax_t bytes_in(const std::filesystem::path& folder) {
 
 }  // namespace
 
-Saver::Saver(std::filesystem::path run, Retention retention, Ranks ranks, double disk_s, Pace pace)
+Saver::Saver(std::filesystem::path run, Retention retention, Ranks ranks, double disk_s,
+             SaveInterval interval)
     : run_(std::move(run)),
       retention_(retention),
       ranks_(ranks),
-      pace_(pace),
+      interval_(interval),
       last_(std::chrono::steady_clock::now()) {
   // A rank writes its part with several calls; it is the watchdog that says which one hangs.
   state_.patience_s = disk_s > 0 ? std::max(state_.patience_s, 4 * disk_s) : 0;
@@ -61,7 +62,7 @@ void Saver::save(Session& session, const Progress& progress, const nlohmann::jso
     else
       write_part(CheckpointWrite::part(run_, snapshot_.progress.step), ranks_.rank(), snapshot_);
   });
-  if (pace_.adapts())
+  if (interval_.adapts())
     learn(progress.step,
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
@@ -73,8 +74,8 @@ void Saver::learn(std::int64_t step, double cost_s) {
   const double slowest_cost = ranks_.most(cost_s),
                slowest_step = ranks_.most(last_step_ < 0 ? 0 : since / steps);
   // Nobody knows at the first save how long steps take, so the next comes as soon.
-  if (last_step_ >= 0) pace_.saved(step, slowest_cost, slowest_step);
-  if (last_step_ < 0) pace_.again(step);
+  if (last_step_ >= 0) interval_.saved(step, slowest_cost, slowest_step);
+  if (last_step_ < 0) interval_.again(step);
   last_step_ = step, last_ = std::chrono::steady_clock::now();
 }
 

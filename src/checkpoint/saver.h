@@ -7,7 +7,7 @@
 #include <future>
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/pace.h"
+#include "checkpoint/save_interval.h"
 #include "ranks/disk_calls.h"
 #include "ranks/ranks.h"
 
@@ -17,14 +17,14 @@ class Saver {
  public:
   // `disk_s`: how long one call to a disk may take (parallel.disk_s).
   Saver(std::filesystem::path run, Retention retention, Ranks ranks = Ranks(nullptr),
-        double disk_s = 600, Pace pace = Pace(0, 0));
+        double disk_s = 600, SaveInterval interval = SaveInterval(0, 0));
   ~Saver();  // waits
 
   // Waits for the save under way, then copies the state of the session and starts to write it.
   void save(Session& session, const Progress& progress, const nlohmann::json& notes,
             const std::filesystem::path& flush);
-  bool due(std::int64_t step) { return pace_.due(step); }  // by the number of steps
-  std::string remark() { return pace_.remark(); }
+  bool due(std::int64_t step) { return interval_.due(step); }  // by the number of steps
+  std::string remark() { return interval_.remark(); }
   void poll();  // throws the error of a save that has ended
   void wait();  // until nothing is under way on any rank
 
@@ -34,9 +34,9 @@ class Saver {
   Ranks ranks_;
   void watch();  // until the save under way has ended; shows meanwhile what its thread is in
 
-  void learn(std::int64_t step, double cost_s);  // what a save cost, for the pace
+  void learn(std::int64_t step, double cost_s);  // what a save cost, for the interval
 
-  Pace pace_;
+  SaveInterval interval_;
   std::int64_t last_step_ = -1;  // of the last save, and when the loop went on after it
   std::chrono::steady_clock::time_point last_;
   SaveState state_;

@@ -17,7 +17,7 @@ std::string prefix_of(const ir::Input& buffer, const std::string& optimizer) {
   return optimizer + "." + std::string(state) + ".";
 }
 
-// Of the ranks that hold the same part of a value, or of a sum, the first.
+// The first of the ranks that hold the same part of a value, or of a sum.
 int first_holder(const ir::Type& type, const ir::Mesh& mesh, int rank) {
   for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis)
     if (place_on(type, axis).kind == ir::Place::R) rank = mesh.group(rank, axis)[0];

@@ -209,8 +209,10 @@ ModelConfig recognise_model(const files::Safetensors& file, const Beside& said,
     recognise_vit(shapes, said, m, notes);
   else if (best == "swin")
     recognise_swin(shapes, said, m, notes);
-  else
+  else if (best == "resnet")
     recognise_resnet(shapes, said, m, notes);
+  else
+    refuse("the tensors are named like a " + best + "'s, whose sizes are not read off its tensors");
   if (const std::vector<std::string> problems = models::problems(m); !problems.empty())
     refuse("the tensors are named like a " + best + "'s, but make up none: " + problems[0]);
   m.name = preset_name(m);

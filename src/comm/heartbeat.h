@@ -78,7 +78,7 @@ class Heartbeat {
    private:
     Heartbeat* before_;
   };
-  // Of here(), if there is one.
+  // They speak of here(), if there is one.
   static void doing(std::string_view what, std::int64_t number = -1);
   static void inside(std::string_view equation);
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "compile/input_program.h"
+#include "compile/passes.h"
 #include "compile/pipeline.h"
 #include "compile/program_memo.h"
 #include "compile/stages.h"
@@ -18,7 +19,6 @@ namespace tessera::run {
 namespace {
 
 using namespace ir;
-using transforms::Pass;
 
 // Forward, loss and counts of one micro-batch, as plain equations in one precision.
 Program write_model(const StepSpec& spec, Goal goal, std::int64_t batch, Weights weights,
@@ -80,178 +80,6 @@ Program write_model(const StepSpec& spec, Goal goal, std::int64_t batch, Weights
     b.output("correct5",
              b.sum("b->", b.emit1(Op::correct, TopK{5}, {logits, labels}, "top5"), "correct5"));
   return b.take();
-}
-
-// The stage that a persistent input belongs to: of its bucket, or of the parameter itself; -1: no
-// stage's, or nobody knows.
-std::function<int(const Input&)> stage_of_inputs(const StepSpec& spec) {
-  std::map<std::string, int> of_buckets;
-  for (const transforms::Bucket& bucket : spec.buckets) of_buckets[bucket.name] = bucket.stage;
-  return [of_buckets, &spec](const Input& in) {
-    const std::map<std::string, int>& stages = of_bucket(in.role) ? of_buckets : spec.stages;
-    const auto found = stages.find(in.role == Role::none ? in.name : in.of);
-    return found == stages.end() ? -1 : found->second;
-  };
-}
-
-transforms::Quantisation quantisation_of(const config::Config& config) {
-  transforms::Quantisation out;
-  for (const models::Param& p : models::parameters(config.model))
-    if (models::is_inner_linear(config.model, p)) out.params.insert(p.name);
-  out.per_channel = config.precision.quantise == "int8";
-  out.to = out.per_channel ? DType::i8 : DType::f8e4m3;
-  return out;
-}
-
-// The passes in order, one line each. They look at the spec while they run.
-std::vector<Pass> passes_for(const StepSpec& spec, Goal goal,
-                             const std::vector<std::int64_t>& micro, Weights weights,
-                             ImageForm form) {
-  const config::Config& config = spec.config;
-  const bool differentiate = goal == Goal::train || goal == Goal::gradients;
-  const bool several = spec.mesh.ranks() > 1;
-  const Role set = role_of(weights);
-  std::vector<Pass> passes;
-  // A pipeline's equations know their stage.
-  const bool stages = pipelined(config, goal);
-  const std::vector<std::int64_t> blocks =
-      stages && spec.blocks.empty() ? blocks_per_stage(config) : spec.blocks;
-  const auto cut = [=](const Program& p) { return stages ? transforms::cut(p, blocks) : p; };
-  if (stages) passes.push_back({"cut", cut, true, true});
-  // Gradients are equations like any other. In f16 they are those of a scaled loss.
-  const transforms::Seed seed = spec.low != DType::f16 ? transforms::Seed::one
-                                : goal == Goal::train  ? transforms::Seed::input
-                                                       : transforms::Seed::number;
-  const auto autodiff = [=](const Program& p) { return transforms::autodiff(p, seed); };
-  if (differentiate) passes.push_back({"autodiff", autodiff, true, true});
-  // The micro-batches of a step side by side, their gradients added in order.
-  if (micro.size() > 1)
-    passes.push_back({"accumulate",
-                      [=, &spec](const Program& first) {
-                        std::vector<Program> parts = {first};
-                        for (std::size_t i = 1; i < micro.size(); ++i) {
-                          if (micro[i] == micro[i - 1]) {  // of one size, so the same
-                            parts.push_back(Program(parts.back()));
-                            continue;
-                          }
-                          parts.push_back(cut(write_model(spec, goal, micro[i], weights, form)));
-                          if (differentiate) parts.back() = autodiff(parts.back());
-                        }
-                        return transforms::accumulate(parts, spec.layout.zero >= 2 && several);
-                      },
-                      true, true});
-  // bf16 or f16 where it pays, f32 where it matters. Gradients that nobody asked for go first: they
-  // would pass for readers of the loss.
-  if (spec.low)
-    passes.push_back({"precision",
-                      [low = *spec.low](const Program& p) {
-                        return transforms::precision(transforms::simplify(p), low);
-                      },
-                      false, true});
-  // Linear layers of the blocks in one byte.
-  if (config.precision.quantise != "none" && (goal == Goal::evaluate || goal == Goal::predict))
-    passes.push_back({"quantise",
-                      [what = quantisation_of(config)](const Program& p) {
-                        return transforms::quantise(p, what);
-                      },
-                      false, true});
-  // Running statistics of the whole batch, not of one micro-batch after the other.
-  if (config.model.batch_norm == "deferred" && (differentiate || goal == Goal::recalibrate))
-    passes.push_back({"defer", transforms::defer, false, true});
-  // Parameters become views of flat buckets; the update is one equation per bucket.
-  if (goal != Goal::gradients)
-    passes.push_back(
-        {"buckets",
-         [=, &spec](const Program& p) { return transforms::buckets(p, spec.buckets, set); }, true,
-         true});
-  if (goal == Goal::train)
-    passes.push_back({"optimizer",
-                      [&spec](const Program& p) {
-                        return transforms::optimizer(p, spec.optimizer, spec.buckets);
-                      },
-                      true, true});
-  passes.push_back({"simplify", transforms::simplify});
-  // Trade memory for time, before fusion hides the marks.
-  if (const auto every = static_cast<int>(config::parse_recompute(config.parallel.recompute));
-      differentiate && every > 0)
-    passes.push_back({"remat", [=](const Program& p) { return transforms::remat(p, every); }});
-  // Weights that are shared out rest elsewhere until a layer needs them.
-  const config::Parallel& parallel = config.parallel;
-  const auto piece = static_cast<std::int64_t>(parallel.offload_mb * (1 << 20));
-  const bool weights_away = goal != Goal::gradients && parallel.offload_params != "none";
-  if (weights_away)
-    passes.push_back({"rest_weights",
-                      [home = *ir::parse_home(parallel.offload_params), piece](const Program& p) {
-                        return transforms::rest_weights(p, home, piece);
-                      },
-                      true, true});
-  // Where everything lives, and what must cross ranks to get there.
-  passes.push_back({"place",
-                    [&spec](const Program& p) {
-                      return transforms::place(transforms::strategy(p, spec.layout));
-                    },
-                    true, true});
-  // Sums of gradients over dp in fewer bytes, before messages are joined.
-  if (several && goal == Goal::train && spec.compression.kind != "none")
-    passes.push_back({"compress",
-                      [&spec](const Program& p) {
-                        return transforms::compress(p, spec.compression, spec.buckets);
-                      },
-                      false, true});
-  // The order of the schedule, every value on its stage, and what crosses over.
-  if (stages)
-    passes.push_back({"pipeline",
-                      [=, &spec](const Program& p) {
-                        return transforms::pipeline(
-                            p, schedule_of(spec, goal, static_cast<int>(micro.size())),
-                            stage_of_inputs(spec));
-                      },
-                      true, true});
-  if (several) {
-    // Small messages travel together; gradients leave as soon as they are complete.
-    passes.push_back({"combine", transforms::combine});
-    passes.push_back({"hoist_reductions", transforms::hoist_reductions});
-  }
-  const bool fixed = goal == Goal::evaluate || goal == Goal::predict;
-  if (config.run.fuse) {
-    // A norm by fixed statistics is a scale and an offset of the convolution before it.
-    if (fixed) passes.push_back({"fold_norm", transforms::fold_norm, false});
-    // One visit of memory instead of two; a rounding in between may disappear.
-    passes.push_back({"fuse_contract", transforms::fuse_contract, false});
-    passes.push_back({"fuse_norm", transforms::fuse_norm, false});
-    if (!fixed) passes.push_back({"fuse_batch_norm", transforms::fuse_batch_norm, false});
-    if (spec.low) passes.push_back({"fuse_low", transforms::fuse_low, false});
-    if (differentiate) passes.push_back({"fuse_attention", transforms::fuse_attention, false});
-    passes.push_back({"fuse_loss", transforms::fuse_loss, false});
-    if (goal == Goal::train) passes.push_back({"fuse_update", transforms::fuse_update, false});
-  } else if (fixed) {
-    // Every part of attention by itself, too.
-    passes.push_back({"split_attention", transforms::split_attention, false});
-  }
-  if (spec.fp8 && (goal == Goal::train || (fixed && spec.infers)))
-    passes.push_back(
-        {"fp8",
-         [train = goal == Goal::train](const Program& p) { return transforms::fp8(p, train); },
-         false, true});
-  // What fusion left without a reader.
-  passes.push_back({"dce", transforms::simplify});
-  if (parallel.zero == 3 && parallel.prefetch && (spec.layout.dp > 1 || weights_away))
-    passes.push_back({"prefetch", transforms::prefetch});
-  // The step counts itself, on every rank.
-  if (goal == Goal::train)
-    passes.push_back({"count",
-                      [&spec](const Program& p) { return transforms::count(p, spec.loss_scale); },
-                      true, true});
-  // What only the update reads rests elsewhere in between.
-  if (goal == Goal::train && parallel.offload_optimizer != "none")
-    passes.push_back({"offload",
-                      [home = *ir::parse_home(parallel.offload_optimizer),
-                       piece](const Program& p) { return transforms::offload(p, home, piece); },
-                      true, true});
-  // An update of whole tensors has its weights there as a whole.
-  if (goal == Goal::train && weights_away)
-    passes.push_back({"bring_updates", transforms::bring_updates, true, true});
-  return passes;
 }
 
 // Whether other threads may ask for the same program, and it follows from what they ask with: no
@@ -364,9 +192,11 @@ Compiled compile(const StepSpec& spec, Goal goal, const std::vector<std::int64_t
         "only train and pipelines take several micro-batches");
   const auto make = [&] {
     GlobalProgram made;
-    made.program =
-        transforms::run(write_model(spec, goal, micro[0], weights, form),
-                        passes_for(spec, goal, micro, weights, form), options, &made.passes);
+    const auto write = [&](std::int64_t batch) {
+      return write_model(spec, goal, batch, weights, form);
+    };
+    const ProgramRequest request{spec, goal, micro, weights, write};
+    made.program = transforms::run(write(micro[0]), passes_for(request), options, &made.passes);
     return made;
   };
   Compiled out;

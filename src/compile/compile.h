@@ -19,10 +19,11 @@ namespace tessera::run {
 enum class ImageForm { pixels, numbers, drawn, held };
 
 // What a plan is for. Inputs are always images and (but for predict) labels and inv_count; outputs:
-//   train      loss, correct, grad_norm, ok, and the updated weights and state
-//   gradients  loss, correct, logits, grad.<parameter>    (parameters are separate inputs, no
-//   buckets) evaluate   loss, correct, correct5, logits predict    logits recalibrate  the
-//   statistics of the batch in place of the running ones (no labels)
+//   train        loss, correct, grad_norm, ok, and the updated weights and state
+//   gradients    loss, correct, logits, grad.<parameter>; parameters are inputs of their own
+//   evaluate     loss, correct, correct5, logits
+//   predict      logits
+//   recalibrate  the batch's statistics in place of the running ones; no labels
 // Further inputs of train: targets where batches are mixed, weights where samples are weighted.
 enum class Goal { train, gradients, evaluate, predict, recalibrate };
 

@@ -25,6 +25,7 @@ class Checks {
   void sampling();
   void optimizer(bool trains);
   void devices();
+  void liberties();
   void wire();
   void patience();
   void compression();
@@ -35,6 +36,11 @@ class Checks {
     found_.problems.push_back({std::move(keys), std::move(message), std::move(advice)});
   }
   void note(std::string text) { found_.notes.push_back(std::move(text)); }
+  // Models of tokens are transformers; the others convolve.
+  bool convolves() const {
+    const models::Family* family = models::find_family(c_.model.family);
+    return family != nullptr && !family->tokens;
+  }
   std::string value(std::string_view name) const { return value_text(c_, name); }
 
   const Config& c_;
@@ -124,6 +130,11 @@ void Checks::optimizer(bool trains) {
     add({"precision.dtype", "parallel.dp"},
         "precision.dtype = \"fp8\" is for one rank: the scales of several are not agreed upon",
         "choose bf16, or one rank");
+  if (p.dtype == "fp8" && convolves())
+    add({"precision.dtype", "model.family"},
+        "precision.dtype = \"fp8\" is for the products in blocks of a transformer, and this model "
+        "has none",
+        "choose bf16");
   if (p.quantise != "none" && trains)
     add({"precision.quantise"}, "precision.quantise is for inference; a training needs gradients",
         "leave it out, and quantise the trained weights with `tessera quantize`");
@@ -170,9 +181,32 @@ void Checks::devices() {
         "drift apart by roundings; parallel.zero = 1 lets one rank update each of them for all");
 }
 
+// What may be given up for speed, and whether there is anything that gains.
+void Checks::liberties() {
+  const bool cards = any_on(c_, "cuda");
+  const auto idle = [&](const char* key, const std::string& why) {
+    note(fmt::format("{} = {} changes nothing: {}", key, value(key), why));
+  };
+  if (c_.precision.tf32 && !cards)
+    idle("precision.tf32", "it is for cards, and run.device = " + value("run.device"));
+  else if (c_.precision.tf32 && c_.precision.dtype != "f32")
+    idle("precision.tf32", "it is for f32, and precision.dtype = " + value("precision.dtype"));
+  if (c_.run.deterministic) return;
+  if (!cards)
+    idle("run.deterministic", "no kernel of the CPU would be faster in another order");
+  else if (!convolves())
+    idle("run.deterministic",
+         "only convolutions on a card have kernels that gain, and this model has none");
+  else
+    note(
+        "run.deterministic = false: convolutions may add in no fixed order, so that two runs, or "
+        "a run and its resume, may differ in their last bits");
+}
+
 void Checks::wire() {
   const Parallel& p = c_.parallel;
   devices();
+  liberties();
   const std::string& by = p.all_reduce;
   const bool local = p.comm == "local", nccl = p.comm == "nccl",
              alone = p.dp * p.tp * p.pp * p.sp == 1;

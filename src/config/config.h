@@ -117,6 +117,7 @@ struct Precision {
   std::int64_t initial_scale_power = 16, loss_scale_window = 2000, hysteresis = 1;
   double min_loss_scale = 1.0;
   std::string quantise = "none";  // inference: none | int8 | fp8
+  bool tf32 = false;              // on cards
   bool operator==(const Precision&) const = default;
 };
 
@@ -157,7 +158,8 @@ struct Run {
   std::int64_t restarts = 0;
   std::string hostfile;  // "": this machine, or what the launcher knows
   double host_wait_s = 30.0;
-  std::string place = "auto";  // auto or none
+  std::string place = "auto";  // auto, cores or none
+  bool oversubscribe = false;  // more ranks and threads than cores may be started
   std::int64_t epochs = 0,
                steps = 0;  // 0: not given; with both, the run ends at whichever comes first
   std::string until;       // "" or METRIC=VALUE
@@ -165,6 +167,7 @@ struct Run {
   bool csv = true, tensorboard = true;
   std::int64_t trace = 5;  // steps
   bool fuse = true;
+  bool deterministic = true;
   bool operator==(const Run&) const = default;
 };
 

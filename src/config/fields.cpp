@@ -217,6 +217,7 @@ std::vector<Field> precision_fields() {
       {"precision", "hysteresis", AT(precision.hysteresis), from(1, 1000000), "f16: of so many overflows only the last halves the loss scale; counted anew when it doubles"},
       {"precision", "min_loss_scale", AT(precision.min_loss_scale), above(0, 16777216), "f16: a dynamic loss scale does not fall below it; overflows at it count as bad steps"},
       {"precision", "quantise", AT(precision.quantise), one_of("none|int8|fp8"), "inference: the linear layers of the blocks in one byte; quantised weights say it themselves"},
+      {"precision", "tf32", AT(precision.tf32), any(), "f32 on a card: products and convolutions may round their factors to TF32 (10 bits of mantissa instead of 23), which is faster and less exact"},
   };
 }
 std::vector<Field> parallel_fields() {
@@ -272,6 +273,7 @@ std::vector<Field> run_fields() {
       {"run", "hostfile", AT(run.hostfile), optional(), "hosts to start ranks on, one a line with its ranks: `node1 slots=4` or `node1:4`; unless given: this machine, or what mpirun finds"},
       {"run", "host_wait_s", AT(run.host_wait_s), from(0, 1e6), "seconds that a restart waits for a host that does not answer before it goes on without it"},
       {"run", "place", AT(run.place), one_of("auto|cores|none"), "cores that an MPI rank keeps to where no launcher has bound it; auto: those of its NUMA node, where a machine has several; cores: as many as its share is, of its own; none: wherever the system puts it"},
+      {"run", "oversubscribe", AT(run.oversubscribe), any(), "start the ranks of this machine even where they and their threads are more than its cores, and wait for each other"},
       {"run", "seed", AT(run.seed), from(0, 9.2e18), "every random number follows from it"},
       {"run", "epochs", AT(run.epochs), from(0, 1e9), "passes over the training samples; 0: not given"},
       {"run", "steps", AT(run.steps), from(0, steps_cap), "updates; 0: not given; with both, the run ends at whichever comes first"},
@@ -281,6 +283,7 @@ std::vector<Field> run_fields() {
       {"run", "tensorboard", AT(run.tensorboard), any(), "write TensorBoard event files (events.out.tfevents.*)"},
       {"run", "trace", AT(run.trace), from(0, 1e6), "steps (after the first) that trace.json shows; 0: none"},
       {"run", "fuse", AT(run.fuse), any(), "let one kernel do what several equations say; false: every equation by itself, of attention in inference each part (slower; for `bench layers` and for comparison)"},
+      {"run", "deterministic", AT(run.deterministic), any(), "the same bits in every run; false: convolutions on a card may take engines of cuDNN that add in no fixed order, where those are faster; all else keeps its order"},
   };
 }
 // clang-format on

@@ -27,6 +27,7 @@ const std::vector<Flag>& flags() {
        "ranks to start; MIN:MAX: as many as the hosts have, and go on with MIN"},
       {"--restarts", "run.restarts", "N", "start the ranks again when one is lost or hangs"},
       {"--hostfile", "run.hostfile", "FILE", "hosts to start ranks on"},
+      {"--oversubscribe", "run.oversubscribe", "", "start more ranks or threads than cores"},
       {"--comm", "parallel.comm", "C", "auto | local | mpi | nccl"},
       {"--epochs", "run.epochs", "N", "passes over the training samples"},
       {"--steps", "run.steps", "N", "updates"},
@@ -56,7 +57,7 @@ Override from_set(std::string_view text) {
 
 Override from_flag(const Flag& flag, std::string_view value) {
   return {std::string(flag.key), in_our_words(flag.key, value),
-          std::string(flag.name) + " " + std::string(value), true};
+          std::string(flag.name) + (flag.metavar.empty() ? "" : " " + std::string(value)), true};
 }
 
 std::vector<Override> all_from_flag(const Flag& flag, std::string_view value) {

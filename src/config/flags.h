@@ -1,5 +1,6 @@
 // Command-line flags that stand for configuration keys: a table that the app registers in a loop.
-// Convention: a flag takes one value as text; reader.h gives it the meaning of its key.
+// Convention: a flag takes one value as text, or stands for "true" where metavar is empty; reader.h
+// gives it the meaning of its key.
 #pragma once
 
 #include <string>

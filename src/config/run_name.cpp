@@ -62,7 +62,7 @@ std::string word_of(const Field& field, const Config& config) {
 }  // namespace
 
 bool changes_results(std::string_view key) {
-  static constexpr std::array<std::string_view, 22> no_matter = {"run.threads",
+  static constexpr std::array<std::string_view, 23> no_matter = {"run.threads",
                                                                  "run.out",
                                                                  "run.name",
                                                                  "run.csv",
@@ -72,6 +72,7 @@ bool changes_results(std::string_view key) {
                                                                  "run.hostfile",
                                                                  "run.host_wait_s",
                                                                  "run.place",
+                                                                 "run.oversubscribe",
                                                                  "data.workers",
                                                                  "checkpoint.every",
                                                                  "checkpoint.keep",

@@ -20,9 +20,12 @@ class BadSamples {
   // The largest number of bad samples that is put up with.
   static std::int64_t allowed(std::int64_t size) { return size / one_in; }
 
-  // Says the problem when the sample is new; throws Error(data) when more than allowed(size) are
-  // bad.
-  void add(std::int64_t index, const std::string& problem, std::int64_t size);
+  // Says the problem when the sample is new. When more than allowed(size) are bad, `look` may name
+  // those that nobody has met yet (it returns whether it has seen every sample), and Error(data)
+  // is thrown with the first ten.
+  using Look = std::function<bool(std::map<std::int64_t, std::string>& found)>;
+  void add(std::int64_t index, const std::string& problem, std::int64_t size,
+           const Look& look = {});
   std::int64_t count() const;
   std::vector<std::string> problems() const;  // by index
 

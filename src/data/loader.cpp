@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <system_error>
 #include <utility>
@@ -18,6 +20,32 @@ namespace {
 // Samples that a worker claims at once: small enough to share one batch, large enough that the lock
 // is rare.
 constexpr std::int64_t claim_size = 16;
+
+// How long a run that gives up looks for more bad samples to name.
+constexpr auto look_for = std::chrono::seconds(5);
+
+std::string problem_of(const Error& error) {
+  return error.where.empty() ? error.message : error.where + ": " + error.message;
+}
+
+// Adds the bad samples that nobody has met yet. It returns whether it came to the end: where time
+// is short or something else is wrong, those that are known must do.
+bool look_at_rest(const Dataset& dataset, std::map<std::int64_t, std::string>& found) {
+  const auto until = std::chrono::steady_clock::now() + look_for;
+  Image image;
+  for (std::int64_t i = 0; i < dataset.size(); ++i) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    try {
+      if (!found.contains(i)) dataset.get(i, {}, image);
+    } catch (const Error& error) {
+      if (error.kind != ErrorKind::data) return false;
+      found.emplace(i, problem_of(error));
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -108,7 +136,8 @@ void Loader::settle() {
 void Loader::report_bad(Slot& slot) {
   std::sort(slot.bad.begin(), slot.bad.end());
   for (const auto& [sample, what] : slot.bad)
-    dataset_.bad().add(what.first, what.second, dataset_.size());
+    dataset_.bad().add(what.first, what.second, dataset_.size(),
+                       [this](auto& found) { return look_at_rest(dataset_, found); });
   slot.bad.clear();
 }
 
@@ -251,8 +280,7 @@ SampleKey Loader::read(Slot& slot, std::int64_t sample, Image& scratch) {
       break;
     } catch (const Error& error) {
       if (error.kind != ErrorKind::data) throw;
-      bad.emplace_back(key.index,
-                       error.where.empty() ? error.message : error.where + ": " + error.message);
+      bad.emplace_back(key.index, problem_of(error));
     }
     if (static_cast<std::int64_t>(bad.size()) > allowed)
       break;  // too many already: next() will say so

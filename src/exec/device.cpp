@@ -16,12 +16,12 @@ struct Row {
   std::string (*missing)();
   DeviceInfo (*info)(int threads);
   plan::Target (*target)(int threads);
-  std::unique_ptr<Executor> (*make)(int threads, Groups groups, Carrier carrier,
-                                    std::string folder);
+  std::unique_ptr<Executor> (*make)(int threads, Groups groups, Carrier carrier, std::string folder,
+                                    Liberties liberties);
 };
 constexpr std::array rows{
     Row{"cpu", [] { return true; }, [] { return std::string(); }, cpu::info, cpu::target,
-        [](int threads, Groups groups, Carrier, std::string folder) {
+        [](int threads, Groups groups, Carrier, std::string folder, Liberties) {
           return cpu::make(threads, std::move(groups), std::move(folder));
         }},
     Row{"cuda", cuda::built, cuda::missing, cuda::info, cuda::target, cuda::make}};
@@ -70,8 +70,8 @@ plan::Target target_of(std::string_view device, int threads) {
   return row_of(device).target(threads);
 }
 std::unique_ptr<Executor> make_executor(std::string_view device, int threads, Groups groups,
-                                        Carrier carrier, std::string folder) {
-  return row_of(device).make(threads, std::move(groups), carrier, std::move(folder));
+                                        Carrier carrier, std::string folder, Liberties liberties) {
+  return row_of(device).make(threads, std::move(groups), carrier, std::move(folder), liberties);
 }
 
 }  // namespace tessera::exec

@@ -26,6 +26,12 @@ using Groups = std::map<std::string, comm::Comm*, std::less<>>;
 // of comm/, or from card to card (NCCL).
 enum class Carrier : std::uint8_t { host, nccl };
 
+// What a device may do to be faster; a device that has none of it ignores it.
+struct Liberties {
+  bool tf32 = false;       // factors of f32 products may be rounded to TF32 (10 bits)
+  bool any_order = false;  // sums need no fixed order, so bits may differ between two runs
+};
+
 // What a device can do at most, in GFLOP/s, as it was measured. One that nobody else uses has one
 // number.
 struct MeasuredPeak {
@@ -79,6 +85,7 @@ DeviceInfo device_info(std::string_view device, int threads);
 plan::Target target_of(std::string_view device, int threads);
 // The groups must outlive the executor. `folder`: for buffers that rest in a file.
 std::unique_ptr<Executor> make_executor(std::string_view device, int threads, Groups groups = {},
-                                        Carrier carrier = Carrier::host, std::string folder = {});
+                                        Carrier carrier = Carrier::host, std::string folder = {},
+                                        Liberties liberties = {});
 
 }  // namespace tessera::exec

@@ -119,12 +119,12 @@ class Executor {
   virtual void read_persistent(std::string_view name, std::int64_t offset,
                                std::span<std::byte> bytes) const = 0;
   virtual std::int64_t allocated_bytes() const = 0;
-  // Of persistent buffers that rest away from the device: of the host's memory, of files.
+  // Bytes of persistent buffers that rest away from the device: in the host's memory, in files.
   virtual std::int64_t away_bytes(ir::Home home) const = 0;
-  // Of the host, beside them: what batches and results pass through on their way to a device and
+  // Further bytes of the host: what batches and results pass through on their way to a device and
   // back.
   virtual std::int64_t pinned_bytes() const { return 0; }
-  // Of the device, beside them: what its driver took for graphs, as far as it could be seen.
+  // Further bytes of the device: what its driver took for graphs, as far as it could be seen.
   virtual std::int64_t graph_bytes() const { return 0; }
   // What whoever starts a run should know about how it runs here; sentences.
   virtual std::vector<std::string> notes() const { return {}; }

@@ -19,6 +19,6 @@ std::string missing() { return sentence; }
 std::vector<std::pair<std::string, std::string>> facts() { return {{"cuda", sentence}}; }
 DeviceInfo info(int) { refuse(); }
 plan::Target target(int) { refuse(); }
-std::unique_ptr<Executor> make(int, Groups, Carrier, std::string) { refuse(); }
+std::unique_ptr<Executor> make(int, Groups, Carrier, std::string, Liberties) { refuse(); }
 
 }  // namespace tessera::exec::cuda

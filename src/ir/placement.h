@@ -25,7 +25,7 @@ Place place_of(const std::string& letters,
 // a relu comes after the sum.
 bool sums_alone(const Eqn& eqn);
 
-// Of result `r` when this letter is sharded.
+// The place of result `r` when this letter is sharded.
 Place result_place(Op op, const Letters& letters, std::size_t r, char letter);
 
 // Places of the results on one axis, given those of the operands; nothing when the op cannot work

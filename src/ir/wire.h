@@ -28,7 +28,7 @@ constexpr bool has_residual(Wire wire) { return wire != Wire::fp16 && wire != Wi
 
 inline constexpr std::int64_t wire_block = 1024;  // elements that share a scale
 
-// Of `n` elements that all are sent.
+// Bytes of `n` elements that are all sent.
 constexpr std::int64_t wire_bytes(Wire wire, std::int64_t n) {
   const std::int64_t scales = (n + wire_block - 1) / wire_block * 4;
   return wire == Wire::int8 ? scales + n : wire == Wire::onebit ? scales + (n + 7) / 8 : 2 * n;

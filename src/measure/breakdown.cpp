@@ -26,14 +26,14 @@ struct Stretch {
   double begin = 0, end = 0;
 };
 
-Meeting meeting_of(const std::map<int, Meeting>& met, int step) {
+Arrival arrival_of(const std::map<int, Arrival>& met, int step) {
   const auto found = met.find(step);
-  return found == met.end() ? Meeting{} : found->second;
+  return found == met.end() ? Arrival{} : found->second;
 }
 
 }  // namespace
 
-std::map<int, Meeting> meetings(const plan::Plan& plan, const Timeline& timeline,
+std::map<int, Arrival> arrivals(const plan::Plan& plan, const Timeline& timeline,
                                 const ir::Mesh& mesh, const Ranks& ranks, const Clock& clock) {
   std::vector<Timeline::Span> flights = spans_of(timeline, Timeline::flight);
   // What comes from where this rank's state rests meets nobody.
@@ -67,11 +67,11 @@ std::map<int, Meeting> meetings(const plan::Plan& plan, const Timeline& timeline
   for (std::size_t rank = 0; rank < times.size(); ++rank)
     for (std::size_t k = 0; k < static_cast<std::size_t>(counts[rank]); k += 2)
       times[rank][all[rank * most + k]] = all[rank * most + k + 1];
-  std::map<int, Meeting> out;
+  std::map<int, Arrival> out;
   for (std::size_t k = 0; k < flights.size(); ++k) {
     const int step = flights[k].step,
               axis = mesh.find(ir::axis_of(plan.steps[static_cast<std::size_t>(step)].attrs));
-    Meeting last{mine[2 * k + 1], ranks.rank()};
+    Arrival last{mine[2 * k + 1], ranks.rank()};
     for (const int rank : axis < 0 ? std::vector<int>{} : mesh.group(ranks.rank(), axis)) {
       const std::map<double, double>& theirs = times[static_cast<std::size_t>(rank)];
       if (const auto found = theirs.find(mine[2 * k]);
@@ -84,7 +84,7 @@ std::map<int, Meeting> meetings(const plan::Plan& plan, const Timeline& timeline
   return out;
 }
 
-report::Breakdown breakdown_of(const Timeline& timeline, const std::map<int, Meeting>& met,
+report::Breakdown breakdown_of(const Timeline& timeline, const std::map<int, Arrival>& met,
                                std::vector<double>* waited_for) {
   report::Breakdown out;
   out.copy = timeline.copy_ms;
@@ -93,10 +93,10 @@ report::Breakdown breakdown_of(const Timeline& timeline, const std::map<int, Mee
     if (span.kind == Timeline::compute) out.compute += ms;
     if (span.kind == Timeline::post || span.kind == Timeline::poll) out.comm_exposed += ms;
     if (span.kind != Timeline::wait) continue;
-    const Meeting meeting = meeting_of(met, span.step);
-    const double alone = std::clamp(meeting.at - span.start, 0.0, ms);
-    if (waited_for && meeting.last >= 0)
-      (*waited_for)[static_cast<std::size_t>(meeting.last)] += alone;
+    const Arrival arrival = arrival_of(met, span.step);
+    const double alone = std::clamp(arrival.at - span.start, 0.0, ms);
+    if (waited_for && arrival.last >= 0)
+      (*waited_for)[static_cast<std::size_t>(arrival.last)] += alone;
     out.wait += alone;
     out.comm_exposed += ms - alone;
   }
@@ -104,7 +104,7 @@ report::Breakdown breakdown_of(const Timeline& timeline, const std::map<int, Mee
   // the order of time; `open_until` is as far as the messages that have begun reach.
   std::vector<Stretch> under_way;
   for (const Timeline::Span& flight : spans_of(timeline, Timeline::flight))
-    if (const double begin = std::max(flight.start, meeting_of(met, flight.step).at);
+    if (const double begin = std::max(flight.start, arrival_of(met, flight.step).at);
         begin < flight.end)
       under_way.push_back({begin, flight.end});
   std::sort(under_way.begin(), under_way.end(),

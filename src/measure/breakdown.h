@@ -15,18 +15,18 @@
 
 namespace tessera::run {
 
-struct Meeting {
+struct Arrival {
   double at = 0;  // when the last rank handed its part over, in ms of this rank's timeline
   int last = -1;  // the rank that did
 };
 // By step of the plan: when its message met. Every rank of the run makes the call.
-std::map<int, Meeting> meetings(const plan::Plan& plan, const exec::Timeline& timeline,
+std::map<int, Arrival> arrivals(const plan::Plan& plan, const exec::Timeline& timeline,
                                 const ir::Mesh& mesh, const Ranks& ranks, const Clock& clock);
 
 // compute, comm_exposed, comm_hidden and wait; a message that `met` does not know met at once.
 // `waited_for`, where given, has a number per rank: to that of the rank that came last is added
 // what this one waited for it.
-report::Breakdown breakdown_of(const exec::Timeline& timeline, const std::map<int, Meeting>& met,
+report::Breakdown breakdown_of(const exec::Timeline& timeline, const std::map<int, Arrival>& met,
                                std::vector<double>* waited_for = nullptr);
 
 }  // namespace tessera::run

@@ -19,7 +19,8 @@ constexpr std::size_t most_trace_bytes = std::size_t{512} << 20;  // of a trace
 constexpr double rounding_us = 1e-3;                              // of times in a file
 
 [[noreturn]] void refuse_trace(const std::string& where, const std::string& problem) {
-  throw Error(ErrorKind::usage, problem, where, "is it the trace of this configuration?");
+  throw Error(ErrorKind::usage, problem, where,
+              "give the trace that a run of this configuration wrote");
 }
 
 std::string name(const TraceTurn& t) {

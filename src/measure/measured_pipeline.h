@@ -25,7 +25,7 @@ struct RunTrace {
 };
 RunTrace trace_of_run(const std::filesystem::path& folder);
 
-// Of the steps of a trace the one that took the median time. `peers`: the ranks of each stage.
+// The step of a trace that took the median time. `peers`: the ranks of each stage.
 MeasuredStep measured_step(const RunTrace& run, const transforms::Schedule& schedule, int peers);
 
 }  // namespace tessera::run

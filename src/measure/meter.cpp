@@ -133,7 +133,7 @@ Measured Meter::step(std::int64_t number, Wanted wanted, const exec::Timeline& t
   if (several && last != ranks_.rank()) waited_for[static_cast<std::size_t>(last)] += waited_ms;
   if (several && out.sampled) {
     const report::Breakdown seen = breakdown_of(
-        timeline, meetings(plan, timeline, session_.mesh(), ranks_, clock_), &waited_for);
+        timeline, arrivals(plan, timeline, session_.mesh(), ranks_, clock_), &waited_for);
     now.comm_exposed = seen.comm_exposed, now.comm_hidden = seen.comm_hidden, now.wait = seen.wait;
   }
   if (pipelined_ && counts) now.pipelined = true, now.bubble = bubble(timeline, plan);

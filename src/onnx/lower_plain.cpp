@@ -8,10 +8,10 @@ namespace {
 
 using namespace ir;
 
-struct Letters {
+struct Sides {
   std::string a, b, result;
 };
-Letters letters_of(const std::string& sig) {
+Sides sides_of(const std::string& sig) {
   const std::size_t comma = sig.find(','), arrow = sig.find("->");
   if (comma == sig.npos) return {sig.substr(0, arrow), "", sig.substr(arrow + 2)};
   return {sig.substr(0, comma), sig.substr(comma + 1, arrow - comma - 1), sig.substr(arrow + 2)};
@@ -41,26 +41,25 @@ std::string spread(Lowering& to, Var v, const std::string& letters, const std::s
 }
 
 void add_or_mul(Lowering& to, const Eqn& e) {
-  const Letters letters = letters_of(std::get<Sig>(e.attrs).sig);
+  const Sides sides = sides_of(std::get<Sig>(e.attrs).sig);
   const char* op = e.op == Op::add ? "Add" : "Mul";
-  const bool turned = letters.a == letters.b && letters.result == letters.a &&
-                      letters.a.size() == 4 &&
+  const bool turned = sides.a == sides.b && sides.result == sides.a && sides.a.size() == 4 &&
                       (to.is_channels_first(e.in[0]) || to.is_channels_first(e.in[1]));
   if (turned)
     to.set_channels_first(e.out[0],
                           to.node(op, {to.channels_first(e.in[0]), to.channels_first(e.in[1])}));
   else
-    to.set(e.out[0], to.node(op, {spread(to, e.in[0], letters.a, letters.result),
-                                  spread(to, e.in[1], letters.b, letters.result)}));
+    to.set(e.out[0], to.node(op, {spread(to, e.in[0], sides.a, sides.result),
+                                  spread(to, e.in[1], sides.b, sides.result)}));
 }
 
 void sum(Lowering& to, const Eqn& e) {
-  const Letters letters = letters_of(std::get<Sum>(e.attrs).sig);
+  const Sides sides = sides_of(std::get<Sum>(e.attrs).sig);
   const bool turned = to.is_channels_first(e.in[0]);
   constexpr std::int64_t place[] = {0, 2, 3, 1};  // of [b,h,w,c] in [b,c,h,w]
   Dims dims;
-  for (std::size_t i = 0; i < letters.a.size(); ++i)
-    if (letters.result.find(letters.a[i]) == std::string::npos)
+  for (std::size_t i = 0; i < sides.a.size(); ++i)
+    if (sides.result.find(sides.a[i]) == std::string::npos)
       dims.push_back(turned ? place[i] : static_cast<std::int64_t>(i));
   CHECK(!turned || (dims == Dims{2, 3}), "of an image its pixels are summed");
   to.set(e.out[0], to.node("ReduceSum",
@@ -79,12 +78,12 @@ void gelu(Lowering& to, const Eqn& e) {
 
 void broadcast(Lowering& to, const Eqn& e) {
   const Broadcast& attrs = std::get<Broadcast>(e.attrs);
-  const Letters letters = letters_of(attrs.sig);
+  const Sides sides = sides_of(attrs.sig);
   std::vector<std::string> sizes;
   for (const std::int64_t dim : attrs.shape)
     sizes.push_back(dim == any_batch ? to.batch_size() : to.whole({dim}));
   const std::string shape = to.node("Concat", sizes, {{"axis", std::int64_t{0}}});
-  to.set(e.out[0], to.node("Expand", {spread(to, e.in[0], letters.a, letters.result), shape}));
+  to.set(e.out[0], to.node("Expand", {spread(to, e.in[0], sides.a, sides.result), shape}));
 }
 
 void pad(Lowering& to, const Eqn& e) {

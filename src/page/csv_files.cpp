@@ -28,7 +28,7 @@ const char* csv_outcome(Outcome o) {
                                  : "waiting";
 }
 
-// Of what is never 0 where it is known: times of steps, peak bytes.
+// A number that is never 0 where it is known: times of steps, peak bytes.
 double csv_known(double v) { return v > 0 ? v : kUnknown; }
 double csv_known(std::int64_t v) { return csv_known(static_cast<double>(v)); }
 

@@ -31,7 +31,7 @@ std::vector<LossPair> loss_pairs(const Part& part) {
   return out;
 }
 
-// Of the first seed that both have; steps that both recorded.
+// The distance of two losses at the steps that both recorded, of the first seed that both have.
 Line apart(const Part& part, const LossPair& pair) {
   const std::string named = point_name(part, *pair.other);
   Line line{.name = named.empty() ? "run" : named, .marks = {}, .look = LineLook::plain};

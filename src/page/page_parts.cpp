@@ -31,7 +31,7 @@ const RunRecord* middle_run(const Point& point) {
 
 using EpochValue = double (*)(const EpochRecord&);
 
-// Of every point the mean over repeats by epoch, with the spread; by time: of its middle run.
+// A line for every point: by epoch its mean over repeats with the spread, by time its middle run.
 LineFigure curve(const Part& part, const char* title, const char* y_label, EpochValue value,
                  bool by_time) {
   LineFigure f;

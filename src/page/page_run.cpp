@@ -118,7 +118,7 @@ void confusion_figure(PageBuilder& page, const Predictions& p) {
                 "Test images by their true class and by what was said of them.");
     return;
   }
-  // Of many classes the pairs that are confused most.
+  // Many classes have no matrix: the pairs that are confused most are listed.
   std::vector<std::pair<std::int64_t, std::size_t>> pairs;
   const std::size_t n = p.classes.size();
   for (std::size_t i = 0; i < n * n; ++i)

@@ -6,8 +6,8 @@
 namespace tessera::report {
 namespace {
 
-// Of the run's hosts together, as env.json of its first rank tells; ranks that are computed one
-// after another cannot run at once.
+// The speedup that the cores of all hosts allow, as env.json of the first rank tells them; ranks
+// that are computed one after another cannot run at once.
 double core_limit(const Point& point, double ideal) {
   for (const RunRecord* r : records_of(point)) {
     const auto found = r->env.is_object() ? r->env.find("cores") : r->env.end();

@@ -218,6 +218,14 @@ std::string two(double v) {
   return fmt::format("{:.{}f}", rounded, std::max(0, decimals));
 }
 
+std::string two_percent(double share) {
+  if (std::abs(share) < 1e-9) share = 0;  // what is left of a difference of equal times
+  if (!std::isfinite(share)) return "–";
+  // Beyond 95% two digits would hide whether something is above or below the whole.
+  return (share > 0.95 && share < 9.5 ? fmt::format("{:.0f}", 100 * share) : two(100 * share)) +
+         "%";
+}
+
 std::vector<Tile> tiles(const Study& study) {
   std::vector<Tile> out;
   const auto add = [&](const Tile& tile) {

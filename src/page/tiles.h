@@ -17,5 +17,6 @@ std::vector<Tile> tiles(const Study& study);
 
 // Two digits: "1.9", "48", "1,200", "0.052".
 std::string two(double value);
+std::string two_percent(double share);  // of 0.123: "12%"
 
 }  // namespace tessera::report

@@ -23,7 +23,7 @@ struct RawEvent {
   double start = 0, end = 0;  // us
 };
 
-// Of one event of the file; false: nothing of a timeline.
+// Reads one event of the file; false: it is not of a timeline.
 bool take(const json& event, RawEvent& out) {
   if (!event.is_object() || event.value("ph", json()) != "X") return false;
   const auto number = [&](const char* key, double most) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "page/tiles.h"
 #include "page/verdict_parts.h"
 #include "report/html.h"
 
@@ -107,7 +108,7 @@ std::string uneven_steps(const Part& part) {
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> names;
   for (const auto& [ratio, name] : found)
-    names.push_back(fmt::format("{} times{}{}", three(ratio), names.empty() ? " the median" : "",
+    names.push_back(fmt::format("{} times{}{}", two(ratio), names.empty() ? " the median" : "",
                                 name.empty() ? "" : " with " + name));
   return fmt::format(
       "the mean step takes {}: some steps take much longer than most, which images per second do "

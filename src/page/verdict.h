@@ -12,7 +12,7 @@ namespace tessera::report {
 
 // For the top of the page and for a terminal.
 std::vector<std::string> verdict(const Study& study);
-// Of one part; `verdict` has them all.
+// The sentences of one part; those of a study include them all.
 std::vector<std::string> verdict(const Part& part);
 
 std::string part_title(const Part& part);  // the author's, or its name

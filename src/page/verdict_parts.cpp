@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "page/layers.h"
+#include "page/tiles.h"
 #include "report/html.h"
 
 namespace tessera::report {
@@ -76,7 +77,7 @@ std::string leads(const SameWork& group, Measure measure, const std::string& wha
   const Difference d = difference(all[0].value, all[1].value);
   return fmt::format("{} is {} with {}; {} follows with {} ({}% more){}.", what,
                      technique_of(all[0]), spread_words(all[0].value, words), technique_of(all[1]),
-                     spread_words(all[1].value, words), three(100 * (ratio - 1)),
+                     spread_words(all[1].value, words), two(100 * (ratio - 1)),
                      exact && d == Difference::single ? "" : difference_words(d));
 }
 
@@ -149,9 +150,9 @@ std::vector<std::string> batch_verdict(const Part& part) {
             whose +
             fmt::format("synchronisation (exposed communication and waiting) takes {} of the step "
                         "at {} and {} at {}.",
-                        percent(first),
+                        two_percent(first),
                         axis_words(part.axis, plain_number(axis_value(part, *points.front()))),
-                        percent(last),
+                        two_percent(last),
                         axis_words(part.axis, plain_number(axis_value(part, *points.back())))));
     }
     const std::vector<Ranked> top = rank_points(points, measures::top1, false);
@@ -168,7 +169,7 @@ std::vector<std::string> batch_verdict(const Part& part) {
 
 namespace {
 
-// Of those with several ranks (one rank sends nothing, which is no merit).
+// Groups of several ranks (one rank sends nothing, which is no merit).
 std::vector<SameWork> with_several_ranks(std::vector<SameWork> groups) {
   for (SameWork& group : groups)
     std::erase_if(group.points, [](const Point* p) { return ranks_of(*p) <= 1; });
@@ -293,7 +294,7 @@ std::vector<std::string> layers_verdict(const Part& part) {
     std::string out;
     for (std::size_t i = 0; i < all.size() && i < 3 && (i == 0 || all[i].first.median > 0.02);
          ++i) {
-      const std::string low = percent(all[i].first.low), high = percent(all[i].first.high);
+      const std::string low = two_percent(all[i].first.low), high = two_percent(all[i].first.high);
       out += fmt::format("{} {}",
                          i == 0 ? of_what + " " + all[i].second + " takes" : ", " + all[i].second,
                          low == high ? low : low + " to " + high);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "page/tiles.h"
 #include "page/verdict_parts.h"
 #include "report/html.h"
 
@@ -35,17 +36,18 @@ std::string memory_sentence(const RunRecord& r) {
 std::string step_sentence(const RunRecord& r) {
   const double step = step_of(r.breakdown);
   if (!(step > 0)) return "";
-  std::string out = "of a step computing takes " + percent(r.breakdown.compute / step);
+  std::string out = "of a step computing takes " + two_percent(r.breakdown.compute / step);
   if (r.ranks > 1)
     out += fmt::format(", communication that is not hidden {}, waiting for other ranks {}",
-                       percent(r.breakdown.comm_exposed / step), percent(r.breakdown.wait / step));
+                       two_percent(r.breakdown.comm_exposed / step),
+                       two_percent(r.breakdown.wait / step));
   if (const WaitedFor w = waited_for(r); w.rank >= 0)
     out += fmt::format(" (mostly for rank {}: the others {} a step)", w.rank,
                        seconds_text(w.ms * 1e-3));
-  out += fmt::format(", waiting for data {}, the rest {}", percent(r.breakdown.data / step),
-                     percent(r.breakdown.host / step));
+  out += fmt::format(", waiting for data {}, the rest {}", two_percent(r.breakdown.data / step),
+                     two_percent(r.breakdown.host / step));
   return out + (std::isfinite(r.bubble)
-                    ? fmt::format("; of the pipeline's time {} is bubble.", percent(r.bubble))
+                    ? fmt::format("; of the pipeline's time {} is bubble.", two_percent(r.bubble))
                     : ".");
 }
 

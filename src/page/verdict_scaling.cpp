@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "page/scaling.h"
+#include "page/tiles.h"
 #include "page/verdict_parts.h"
 #include "report/html.h"
 
@@ -21,9 +22,9 @@ std::string at_words(const Scaling& s, const ScalingPoint& p) {
 }
 
 std::string speedup_words(const ScalingPoint& p) {
-  std::string out = fmt::format("{}x", three(p.speedup));
+  std::string out = fmt::format("{}x", two(p.speedup));
   if (p.time.n > 1 && std::isfinite(p.low))
-    out += fmt::format(" ({}x to {}x)", three(p.low), three(p.high));
+    out += fmt::format(" ({}x to {}x)", two(p.low), two(p.high));
   return out;
 }
 
@@ -34,26 +35,26 @@ std::string reach(const Scaling& s) {
     return fmt::format("{}, {} reach {} efficiency{}",
                        s.axis == "run.np" ? "with the work of each rank kept the same"
                                           : "with work that grows alike",
-                       at_words(s, last), percent(last.efficiency),
-                       last.efficiency >= 0.9 ? ""
-                                              : fmt::format(": {} takes {} times as long as on {}",
-                                                            s.time.what, three(1 / last.efficiency),
-                                                            at_words(s, s.points.front())));
+                       at_words(s, last), two_percent(last.efficiency),
+                       last.efficiency >= 0.9
+                           ? ""
+                           : fmt::format(": {} takes {} times as long as on {}", s.time.what,
+                                         two(1 / last.efficiency), at_words(s, s.points.front())));
   if (last.speedup <= 1)
     return fmt::format("more {} bring nothing: {} on {} has a speed-up of {}", axis_label(s.axis),
                        s.time.what, at_words(s, last), speedup_words(last));
   if (last.efficiency >= scales_well)
     return fmt::format("scales to {} at {} efficiency (speed-up {})", at_words(s, last),
-                       percent(last.efficiency), speedup_words(last));
+                       two_percent(last.efficiency), speedup_words(last));
   const ScalingPoint* good = nullptr;
   for (const ScalingPoint& p : s.points)
     if (p.ideal > 1 && p.efficiency >= scales_well) good = &p;
   if (good)
     return fmt::format("scales to {} at {} efficiency; {} reach {} (speed-up {})",
-                       at_words(s, *good), percent(good->efficiency), at_words(s, last),
-                       percent(last.efficiency), speedup_words(last));
+                       at_words(s, *good), two_percent(good->efficiency), at_words(s, last),
+                       two_percent(last.efficiency), speedup_words(last));
   return fmt::format("scales poorly: {} reach {} efficiency (speed-up {})", at_words(s, last),
-                     percent(last.efficiency), speedup_words(last));
+                     two_percent(last.efficiency), speedup_words(last));
 }
 
 // Where repeats of both ends leave open whether anything was won.
@@ -71,10 +72,10 @@ std::string law(const Scaling& s) {
   if (s.serial < 1e-4)
     return fmt::format("Amdahl's law sees no serial share in {} points.", s.fitted);
   std::string out = fmt::format("Amdahl's law, fitted to {} points, gives a serial share of {}",
-                                s.fitted, percent(s.serial));
+                                s.fitted, two_percent(s.serial));
   if (std::none_of(s.points.begin(), s.points.end(),
                    [&](const ScalingPoint& p) { return p.speedup > 1 / s.serial; }))
-    out += fmt::format(": no number of {} would pass {}x", axis_label(s.axis), three(1 / s.serial));
+    out += fmt::format(": no number of {} would pass {}x", axis_label(s.axis), two(1 / s.serial));
   return out + ".";
 }
 
@@ -90,24 +91,24 @@ std::string lost(const Scaling& s) {
     if (from)
       also(from == &last
                ? fmt::format("communication is exposed at {} ({} of the step)", at_words(s, *from),
-                             percent(from->exposed))
+                             two_percent(from->exposed))
                : fmt::format("communication is exposed from {} on ({} of the step, {} at {})",
-                             at_words(s, *from), percent(from->exposed), percent(last.exposed),
-                             at_words(s, last)));
+                             at_words(s, *from), two_percent(from->exposed),
+                             two_percent(last.exposed), at_words(s, last)));
     else
       also(fmt::format("communication that is not hidden takes {} of the step",
-                       percent(last.exposed)));
+                       two_percent(last.exposed)));
     if (last.attainable < attains_little * last.ideal && last.longer >= longer_from)
       also(
           fmt::format("each rank computes {} longer than its share of the work (they share caches "
                       "and memory, or cores)",
-                      percent(last.longer)));
+                      two_percent(last.longer)));
     if (last.wait >= exposed_from)
-      also(fmt::format("waiting for other ranks takes {} of the step", percent(last.wait)));
+      also(fmt::format("waiting for other ranks takes {} of the step", two_percent(last.wait)));
     if (last.data >= exposed_from)
-      also(fmt::format("waiting for data takes {}", percent(last.data)));
+      also(fmt::format("waiting for data takes {}", two_percent(last.data)));
     if (last.slowest >= slowest_from)
-      also(fmt::format("the slowest rank costs {}", percent(last.slowest)));
+      also(fmt::format("the slowest rank costs {}", two_percent(last.slowest)));
   }
   return out;
 }
@@ -145,7 +146,7 @@ std::vector<std::string> scaling_verdict(const Part& part) {
             whose +
             fmt::format(
                 "from {} on, {} share cores: this machine allows a speed-up of {}x at most there.",
-                at_words(s, p), axis_label(s.axis), three(p.cores)));
+                at_words(s, p), axis_label(s.axis), two(p.cores)));
         break;
       }
     const ScalingPoint& last = s.points.back();

@@ -42,7 +42,7 @@ class Pieces {
   std::size_t places() const { return places_; }
   std::size_t ahead() const { return places_ > 1 ? 1 : 0; }  // pieces that are fetched early
   std::int64_t bytes() const { return static_cast<std::int64_t>(places_) * place_bytes_; }
-  // Of the n-th piece: where what it has of the k-th buffer lies in the staging.
+  // The place in the staging of what the n-th piece has of the k-th buffer.
   std::int64_t place(std::size_t n, std::size_t k) const {
     return static_cast<std::int64_t>(n % places_) * place_bytes_ +
            static_cast<std::int64_t>(k) * cuts_[list_[n].eqn]->line;

@@ -24,7 +24,7 @@ struct Host {
 std::vector<Host> read_hosts(std::string_view text, const std::string& file);
 // "2(x3),1", as Slurm writes how many tasks each node has; empty: it is something else.
 std::vector<int> slurm_counts(std::string_view text);
-// Of `hostfile`; without one those of the Slurm job that this process runs in, if it does.
+// Hosts of `hostfile`; without one, those of the Slurm job that this process runs in, if any.
 std::vector<Host> hosts_of(const std::string& hostfile);
 
 int slots_of(const std::vector<Host>& hosts);

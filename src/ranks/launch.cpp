@@ -24,6 +24,7 @@
 #include "ranks/carrier.h"
 #include "ranks/disk_calls.h"
 #include "ranks/guard.h"
+#include "ranks/hosts.h"
 #include "ranks/placement.h"
 #include "ranks/ranks.h"
 #include "ranks/restart.h"
@@ -87,8 +88,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   try {
     check_devices(config, world.get());
     const std::string placed = place_ranks(config.run.place, *world);
-    tell_how(placed.empty() ? world->describe() : world->describe() + "; " + placed,
-             agree_on_carrier(config, world.get()));
+    tell_how(world->describe() + "; " + placed, agree_on_carrier(config, world.get()));
     code = body(world.get());
     leave();
     return code;
@@ -117,6 +117,38 @@ int watched(const config::Config& config, int rank, int ranks, const std::functi
   const files::DiskObserver::Here told(&disk);
   const Watchdog watchdog(heartbeat, options_of(config, rank, ranks));
   return body();
+}
+
+// A batch system that we do not read ourselves, or a default of mpirun's, may have named other
+// machines; how many ranks they have room for is theirs to say.
+bool mpirun_has_hosts() {
+  for (const char* name : {"PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "LSB_HOSTS", "PE_HOSTFILE",
+                           "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"})
+    if (std::getenv(name)) return true;
+  return false;
+}
+
+// Ranks of this machine that have more threads than it has cores wait for each other, so they must
+// be asked for. Slots of a list of hosts count as asked for; ranks on cards mostly wait for those.
+void check_cores(const config::Config& config, bool threads_of_one_process) {
+  const std::int64_t ranks = config.run.np, threads = config.run.threads, cores = available_cores();
+  if (ranks * threads <= cores) return;
+  if (!threads_of_one_process && (!hosts_of(config.run.hostfile).empty() || mpirun_has_hosts()))
+    return;
+  const std::string found = fmt::format("{} ranks x {} thread{} on {} core{}", ranks, threads,
+                                        threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+  const std::vector<std::string> devices = config::devices_of(config);
+  const bool on_cards = std::find(devices.begin(), devices.end(), "cpu") == devices.end();
+  if (config.run.oversubscribe || mpirun_may_oversubscribe() || on_cards) {
+    say(stderr, "warning: {}: expect them to wait for each other\n", found);
+    return;
+  }
+  throw Error(ErrorKind::usage, found + ": they would wait for each other", "",
+              ranks <= cores
+                  ? fmt::format("--threads {} gives each rank cores of its own; --oversubscribe "
+                                "starts them as they are",
+                                cores / ranks)
+                  : fmt::format("--oversubscribe starts them all the same; {} would fit", cores));
 }
 
 }  // namespace
@@ -152,7 +184,7 @@ int on_ranks(const config::Config& config, char** argv, const std::function<int(
              bool goes_on) {
   for (const std::string& device : config::devices_of(config))
     exec::device_info(device, 1);  // Error(usage) where this build has no such device
-  const int ranks = static_cast<int>(config.run.np), cores = available_cores();
+  const int ranks = static_cast<int>(config.run.np);
   if (launched_ranks() > 1) {
     if (config.parallel.comm == "local")
       throw Error(ErrorKind::usage,
@@ -165,11 +197,8 @@ int on_ranks(const config::Config& config, char** argv, const std::function<int(
   if (given_folder()) return as_mpi_rank(config, body);  // the one rank of a launcher of ours
   const bool restarts = goes_on && config.run.restarts > 0;
   if (ranks == 1 && !restarts) return watched(config, 0, 1, [&] { return body(nullptr); });
-  if (const std::int64_t wanted = ranks * config.run.threads; wanted > cores)
-    say(stderr,
-        "warning: {} ranks x {} thread{} on {} core{}: expect them to wait for each other\n", ranks,
-        config.run.threads, config.run.threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
   const std::string mpirun = config.parallel.comm == "local" ? "" : find_mpirun();
+  if (ranks > 1) check_cores(config, mpirun.empty() || !comm::mpi_built());
   if (config.parallel.comm == "mpi" && (mpirun.empty() || !comm::mpi_built()))
     throw Error(ErrorKind::usage,
                 mpirun.empty() ? "parallel.comm = \"mpi\", but there is no mpirun in PATH"
@@ -218,7 +247,7 @@ int on_each_host(const config::Config& config, char** argv,
     ::setenv(silent_hosts_variable, silent.c_str(), 1);
     if (start.hosts.empty())
       throw Error(ErrorKind::rank_lost, "no host answers: " + silent, config.run.hostfile,
-                  "can `mpirun --host NAME true` start a process there?");
+                  "`mpirun --host NAME true` must start a process there");
   }
   for (char** word = argv + 1; *word; ++word) start.arguments.emplace_back(*word);
   start.ranks =

@@ -42,6 +42,8 @@ std::pair<std::size_t, std::size_t> part_of(std::size_t all, std::size_t parts, 
   return {all * i / parts, all * (i + 1) / parts};
 }
 
+std::string placement;
+
 using Cores = std::vector<std::vector<int>>;  // each with its hyperthreads
 
 std::vector<int> joined(const Cores& cores, std::pair<std::size_t, std::size_t> range) {
@@ -119,6 +121,8 @@ std::string cpu_list(const std::vector<int>& cpus) {
   return join(parts, ",");
 }
 
+const std::string& placement_here() { return placement; }
+
 std::string place_ranks(const std::string& how, comm::Comm& world) {
   const Ranks ranks(&world);
   const std::vector<Cpu> cpus = own_cpus();
@@ -152,7 +156,13 @@ std::string place_ranks(const std::string& how, comm::Comm& world) {
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (machines[rank] == machines[0] && !all[rank].empty())
       words.push_back(fmt::format("rank {} on {}", rank, all[rank]));
-  return words.empty() ? "" : "cores: " + join(words, ", ");
+  const char* why = how == "none"                       ? "run.place = \"none\""
+                    : bound                             ? "a launcher has bound them"
+                    : how == "auto" && nodes.size() < 2 ? "one NUMA node"
+                    : shares.empty()                    ? "more ranks than cores"
+                                                        : "the system refuses it";
+  return placement =
+             "cores: " + (words.empty() ? fmt::format("not placed ({})", why) : join(words, ", "));
 }
 
 }  // namespace tessera::run

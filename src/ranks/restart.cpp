@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string_view>
 
 #include "base/check.h"
@@ -22,7 +24,12 @@ namespace {
 
 using std::chrono::steady_clock;
 constexpr auto answer_within = std::chrono::seconds(15);  // of a host that is asked for a sign
-constexpr auto ask_again_after = std::chrono::seconds(10);
+
+// How long after the last time hosts that are lost are asked again.
+std::chrono::seconds ask_again_after() {
+  const char* told = std::getenv("TESSERA_ASK_HOSTS_S");
+  return std::chrono::seconds(told && std::atoi(told) > 0 ? std::atoi(told) : 10);
+}
 
 double seconds(steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
@@ -53,6 +60,23 @@ std::vector<Host> missing(const std::vector<Host>& all, const std::vector<Host>&
   return out;
 }
 
+// "node2 does not answer (ranks 4, 5): it is lost or cut off", for each host of a start that is not
+// among those found. mpirun fills the slots of one host after the other.
+std::vector<std::string> silent_hosts(const std::vector<Host>& started,
+                                      const std::vector<Host>& found) {
+  std::vector<std::string> out;
+  int rank = 0;
+  for (const Host& host : started) {
+    std::vector<std::string> ranks;
+    for (int i = 0; i < host.slots; ++i) ranks.push_back(std::to_string(rank++));
+    const auto is_it = [&](const Host& other) { return other.name == host.name; };
+    if (std::none_of(found.begin(), found.end(), is_it))
+      out.push_back(fmt::format("{} does not answer ({} {}): it is lost or cut off", host.name,
+                                ranks.size() == 1 ? "rank" : "ranks", join(ranks, ", ")));
+  }
+  return out;
+}
+
 // A job and what becomes of it.
 class Supervisor {
  public:
@@ -77,10 +101,14 @@ class Supervisor {
       const bool failed = end.code == static_cast<int>(ErrorKind::hang) ||
                           end.code == static_cast<int>(ErrorKind::rank_lost),
                  joins = end.code == static_cast<int>(ErrorKind::stopped) && joining_;
-      if (end.asked > 0 || (!joins && (!failed || restart == restarts_))) return ended(end);
+      const bool last = !joins && (!failed || restart == restarts_);
+      if (failed && last && end.asked == 0) who_answers(steady_clock::now());  // and names the rest
+      if (end.asked > 0 || last) return ended(end);
       if (failed) {
         recovery_.failed(++restart, steady_clock::now());
-        here_ = who_answers();
+        here_ = who_answers(steady_clock::now() +
+                            std::chrono::duration_cast<steady_clock::duration>(
+                                std::chrono::duration<double>(config_.run.host_wait_s)));
       } else {
         here_ = all_;
       }
@@ -120,14 +148,15 @@ class Supervisor {
     if (ranks < config_.run.np) now_ = config::shrink(config_, ranks);
   }
 
-  // Asks again until all have answered or run.host_wait_s is over.
-  std::vector<Host> who_answers() {
+  // Asks until all have answered or the time is over; of the last start, who does not is named.
+  std::vector<Host> who_answers(steady_clock::time_point until) {
     if (all_.size() < 2) return all_;
-    const auto until =
-        steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(
-                                  std::chrono::duration<double>(config_.run.host_wait_s));
+    const std::vector<Host> started = first_slots(here_, static_cast<int>(now_.run.np));
+    std::set<std::string> told;
     for (;;) {
       std::vector<Host> found = HostProbe(mpirun_, all_, answer_within).wait();
+      for (const std::string& line : silent_hosts(started, found))
+        if (told.insert(line).second) tell(line);
       if (found.size() == all_.size() || steady_clock::now() >= until) return found;
       if (signals_.asked(std::chrono::seconds(1))) {
         stopping_ = true;
@@ -147,7 +176,7 @@ class Supervisor {
   bool returned(steady_clock::time_point now) {
     const std::vector<Host> lost = missing(all_, here_);
     if (lost.empty()) return false;
-    if (!probe_ && now - asked_ > ask_again_after) {
+    if (!probe_ && now - asked_ > ask_again_after()) {
       probe_ = std::make_unique<HostProbe>(mpirun_, lost, answer_within);
       asked_ = now;
     }
@@ -185,7 +214,7 @@ class Supervisor {
     if (end.code == 0)
       if (const std::string text = recovery_.ended(steady_clock::now()); !text.empty()) tell(text);
     if (end.code == 0 && end.deaf)
-      throw Error(ErrorKind::disk, "cannot write to stdout: is it closed, or its disk full?", "",
+      throw Error(ErrorKind::disk, "cannot write to stdout: it is closed, or its disk is full", "",
                   "the work of the ranks is done");
     return end.code;
   }

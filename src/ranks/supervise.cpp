@@ -36,12 +36,18 @@ namespace fs = std::filesystem;
 // From a verdict until the ranks that are left are killed, and until mpirun is.
 constexpr auto grace = std::chrono::seconds(8), more_grace = std::chrono::seconds(12);
 
+// Bytes that a process may have (`ulimit -v`), which mpirun and ranks inherit; none: no limit.
+std::optional<rlim_t> memory_limit() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return limit.rlim_cur;
+}
+constexpr rlim_t least_memory = rlim_t{1} << 30;  // below it MPI may fail in any of its parts
+
 // How long mpirun may be without any rank here, before the first and after the last. Without memory
 // for its threads it waits for itself for ever.
 std::chrono::seconds longest_alone(bool before_the_first) {
-  struct rlimit limit {};
-  const bool limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  return std::chrono::seconds(before_the_first && !limited ? 300 : 20);
+  return std::chrono::seconds(before_the_first && !memory_limit() ? 300 : 20);
 }
 
 bool comes_from(pid_t process, pid_t mpirun) {
@@ -112,9 +118,8 @@ struct Job {
   throw Error(ErrorKind::memory,
               fmt::format("mpirun has had no rank for {} s and does not end", alone.count()),
               mpirun,
-              "does it have the memory and the threads that it needs? `ulimit -a` shows the "
-              "limits, -v that of memory; --comm local starts "
-              "ranks as threads of one process");
+              "it lacks memory or threads: `ulimit -a` shows the limits, -v that of memory; "
+              "--comm local starts ranks as threads of one process");
 }
 
 struct Ended {
@@ -220,9 +225,19 @@ void tell(JobEnd& end, const Error& error) {
   end.code = error.exit_code(), end.error = error.what();
 }
 
-// How the job ended, where no rank left a verdict.
-// `silent`: ranks had begun, and none came to an end of its own.
-void judge(JobEnd& end, const JobStart& job, int status, bool silent) {
+// Whether mpirun itself ends with this code: a rank ends with one of docs/cli.md, where 1 is not an
+// error, or by a signal.
+bool is_of_mpirun(int code) {
+  const auto documented = {static_cast<int>(ErrorKind::internal),
+                           static_cast<int>(ErrorKind::stopped)};
+  return code == 1 ||
+         (code > static_cast<int>(ErrorKind::device) && (code < 128 || code >= 128 + 32) &&
+          std::find(documented.begin(), documented.end(), code) == documented.end());
+}
+
+// How the job ended, where no rank left a verdict. `begun`: ranks had; `silent`: and none came to
+// an end of its own.
+void judge(JobEnd& end, const JobStart& job, int status, bool begun, bool silent) {
   const std::string help = "the same command goes on from the newest checkpoint";
   if (WIFSIGNALED(status))
     return tell(end, Error(ErrorKind::rank_lost,
@@ -245,6 +260,25 @@ void judge(JobEnd& end, const JobStart& job, int status, bool silent) {
                                        "nobody saw which",
                                        signal, ::strsignal(signal)),
                            job.mpirun, help));
+  if (end.asked == 0 && (!begun || silent) && is_of_mpirun(end.code) &&
+      memory_limit().value_or(least_memory) < least_memory)
+    return tell(end,
+                Error(ErrorKind::memory,
+                      fmt::format("mpirun ended with {}, and no rank has said why; each process "
+                                  "may have {} MB",
+                                  end.code, *memory_limit() / 1'000'000),
+                      job.mpirun,
+                      "`ulimit -v` shows that limit; --comm local starts ranks as threads of "
+                      "one process"));
+  if (!begun && end.asked == 0 && is_of_mpirun(end.code))
+    return tell(
+        end, Error(ErrorKind::rank_lost,
+                   fmt::format("mpirun ended with {}, and no rank has begun", end.code), job.mpirun,
+                   job.hosts.empty()
+                       ? "`mpirun -np 2 true` must work here; --comm local starts ranks as "
+                         "threads of one process"
+                       : "`mpirun --host NAME true` must start a process on every host; "
+                         "`tessera doctor --hostfile FILE` names those that do not answer"));
   // A daemon of mpirun's that is gone with its host: it ends the ranks itself, and no rank speaks.
   if (end.code != 0 && silent && end.asked == 0 && job.goes_on)
     tell(end, Error(ErrorKind::rank_lost,
@@ -301,9 +335,11 @@ JobEnd run_job(const JobStart& start, const StopSignals& signals,
   end.asked = ended.asked, end.opened = job.folder.left(HeartbeatFolder::Sign::opened);
   if (const auto verdict = job.folder.verdict())
     end.code = verdict->code, end.error = verdict->text;
-  else
-    judge(end, start, ended.status,
-          !job.folder.read_all().empty() && !job.folder.left(HeartbeatFolder::Sign::ended));
+  else {
+    const bool some = !job.folder.read_all().empty(),
+               ended_itself = job.folder.left(HeartbeatFolder::Sign::ended);
+    judge(end, start, ended.status, some || ended_itself || !job.folder, some && !ended_itself);
+  }
   end.deaf = relay.lost();
   return end;
 }

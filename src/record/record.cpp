@@ -237,7 +237,7 @@ void read_summary(const Values& s, RunRecord& run) {
     run.by_rank.push_back(std::move(rank));
   }
   if (!all.empty()) run.hosts = static_cast<int>(hosts.size());
-  // Of several ranks only the summary knows the mean; of one the lines of its steps do.
+  // Only the summary knows the mean of several ranks; the lines of its steps know that of one.
   if (all.size() == 1 && step_of(run.breakdown) > 0)
     run.by_rank.front().breakdown = run.breakdown;
   else if (!all.empty())

@@ -180,7 +180,7 @@ void MetricsLog::write(std::ofstream& file, const std::string& path, const std::
   const files::DiskCall call("writing", path);
   if (!(file << text).flush())
     throw Error(ErrorKind::disk, "cannot write the metrics", path,
-                "is the disk full or the folder read-only?");
+                "free some space on the disk, or choose a folder that can be written");
 }
 
 void MetricsLog::append_csv(const json& line) {

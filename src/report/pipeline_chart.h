@@ -35,14 +35,14 @@ struct ChartRows {
       nullptr;  // of all of them: a chart then has their span, and says their bubble
 };
 
-// Of the rows of a chart: idle shares are theirs, all else is of all ranks where `rows` knows it.
+// The use of a chart's ranks: idle shares are of its rows, the rest of all ranks if `rows` has it.
 PipelineUse chart_use(const std::vector<PipelineBar>& bars, int ranks, const ChartRows& rows);
 
 // For a terminal, at most `columns` wide, without colour: 3>>> is forward, 3<<< backward, 3www
 // weights, uuu update, ... idle.
 std::string text_chart(const std::vector<PipelineBar>& bars, int ranks, int columns = 100,
                        Scale scale = Scale::time, const ChartRows& rows = {});
-// Of a chart on standard output: the terminal's where it is wider than 100, up to 200.
+// The width of a chart on standard output: the terminal's where it is wider than 100, up to 200.
 int chart_columns();
 
 // A picture that needs no other file: colours that colour-blind readers can tell apart (and

@@ -113,7 +113,7 @@ void EventFile::record(const std::string& payload) {
   const std::string framed = tf_record(payload);
   if (!file_.write(framed.data(), static_cast<std::streamsize>(framed.size())).flush())
     throw Error(ErrorKind::disk, "cannot write the events", path_,
-                "is the disk full or the folder read-only?");
+                "free some space on the disk, or choose a folder that can be written");
 }
 
 }  // namespace tessera::report

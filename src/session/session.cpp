@@ -27,6 +27,10 @@ std::string offload_folder(const config::Config& config) {
   return at.string();
 }
 
+exec::Liberties liberties_of(const config::Config& config) {
+  return {.tf32 = config.precision.tf32, .any_order = !config.run.deterministic};
+}
+
 }  // namespace
 
 Session::Session(config::Config config, transforms::RunOptions options, comm::Comm* world, Use use)
@@ -45,9 +49,9 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
     if (name == "pp")
       reader_ = first_stage_rank(spec_), reads_images_ = groups_[name]->rank() == reader_;
   }
-  executor_ = exec::make_executor(config::device_of(config_, rank_),
-                                  static_cast<int>(config_.run.threads), std::move(groups),
-                                  agree_on_carrier(config_, world).by, offload_folder(config_));
+  executor_ = exec::make_executor(
+      config::device_of(config_, rank_), static_cast<int>(config_.run.threads), std::move(groups),
+      agree_on_carrier(config_, world).by, offload_folder(config_), liberties_of(config_));
   target_ = executor_->target();
   target_.packs = use == Use::inference;
   spec_.infers = use == Use::inference;
@@ -241,7 +245,7 @@ std::vector<double> Session::read_real(Ready& ready, const std::string& output) 
   return decode(bytes, binding->slot.type.dtype);
 }
 
-// Of all micro-batches, one after the other.
+// The logits of all micro-batches, one after the other.
 std::vector<double> Session::read_logits(Ready& ready, std::size_t micro) {
   if (micro == 1) return read_real(ready, "logits");
   std::vector<double> all;

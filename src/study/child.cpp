@@ -109,10 +109,13 @@ std::vector<std::string> environment_of(const ChildOptions& options) {
     out = environment_for_mpirun(options.crowded);
   else
     for (char** entry = environ; *entry; ++entry) out.emplace_back(*entry);
-  if (options.study.empty()) return out;
-  const std::string begin = std::string(study_variable) + "=";
-  std::erase_if(out, [&](const std::string& entry) { return entry.starts_with(begin); });
-  out.push_back(begin + options.study);
+  const auto set = [&](const std::string& name, const std::string& value) {
+    std::erase_if(out, [&](const std::string& entry) { return entry.starts_with(name + "="); });
+    out.push_back(name + "=" + value);
+  };
+  // The file says how many ranks a run has: nobody has to ask again for more than cores.
+  set("OMPI_MCA_rmaps_base_oversubscribe", "1");
+  if (!options.study.empty()) set(std::string(study_variable), options.study);
   return out;
 }
 

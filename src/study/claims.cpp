@@ -36,7 +36,7 @@ std::vector<std::string> word_problems(const StudyClaim& claim) {
   std::vector<std::string> wrong;
   if (claim.paper.empty())
     wrong.push_back("paper is missing: a short word for where the claim is from");
-  if (claim.says.empty()) wrong.push_back("says is empty: what does the publication say?");
+  if (claim.says.empty()) wrong.push_back("says is empty: it quotes what the publication says");
   const bool asks = !claim.number.empty() || !claim.holds.empty();
   if (asks && !claim.untestable.empty())
     wrong.push_back("it has a number and is untestable: keep one of them");
@@ -252,7 +252,9 @@ std::string claims_markdown(const std::vector<ClaimResult>& claims, const report
                                  [](const auto& paper) { return paper.first != paper.second; });
   std::string out =
       std::string(known ? "# What the three studies say, tested" : "# Claims, tested") +
-      "\n\nMade by `" + cell(study.command) + "`";
+      "\n\nYou will find here what publications claim, the number that was computed for each "
+      "claim, and whether it holds.\n\nMade by `" +
+      cell(study.command) + "`";
   if (!study.file.empty())
     out +=
         "; `" + cell(study.file) +

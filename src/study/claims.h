@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/study_file.h"
+#include "config/study/file.h"
 #include "record/study.h"
 
 namespace tessera::study {

@@ -293,7 +293,7 @@ class Planner {
     out_.points.push_back(std::move(point));
   }
 
-  // Of the lines of the hostfile that the point may use: those below them can change.
+  // A hash of the hostfile's lines that the point may use; those below them can change.
   std::string hosts_hash(const PlannedPoint& point) const {
     if (!hosts_) return "";
     std::string lines;

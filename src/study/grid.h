@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "config/flags.h"
-#include "config/study_file.h"
+#include "config/study/file.h"
 
 namespace tessera::study {
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "config/study_file.h"
+#include "config/study/file.h"
 #include "study/grid.h"
 #include "study/state.h"
 #include "study/study.h"

@@ -168,7 +168,7 @@ class Engine {
     }
   }
 
-  // Of a run that ended well, as JSON.
+  // The record of a run that ended well, as JSON.
   std::string record_of(const config::StudyPart& part, const PlannedRun& run) const {
     report::RunRecord record = collect(part.verb, folder_ / run.folder, file_.warmup);
     record.folder = run.folder;

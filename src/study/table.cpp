@@ -30,7 +30,7 @@ std::string with_spread(const report::Spread& s, int digits) {
 
 double percent_top1(const RunRecord& r) { return r.test_top1 * 100; }
 
-// Of each point, as the verdict has it; nothing where a part is not about time.
+// The speedup of each point, as the verdict has it; nothing where a part is not about time.
 std::map<const report::Point*, double> speedups_of(const report::Part& part) {
   using report::PartKind;
   std::map<const report::Point*, double> out;

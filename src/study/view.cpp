@@ -193,7 +193,10 @@ report::Study study_of_run(const fs::path& folder, bool follow) {
                             error);  // before it is read: what comes meanwhile is read next time
   const std::string name = fs::absolute(folder, error).lexically_normal().filename().string();
   out.name = out.title = name.empty() ? "run" : name;
-  out.file = folder.string(), out.command = "tessera report " + folder.string(), out.warmup = 2;
+  const fs::path asked = folder / "resolved.toml";  // of old runs there may be none
+  out.command = fs::exists(asked, error) ? "tessera train " + asked.string()
+                                         : "tessera report " + folder.string();
+  out.file = folder.string(), out.warmup = 2;
   report::Repeat repeat;
   repeat.record = report::read_run(folder.string(), out.warmup);
   repeat.outcome = report::Outcome::done;

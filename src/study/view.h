@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "config/study_file.h"
+#include "config/study/file.h"
 #include "record/study.h"
 #include "study/grid.h"
 #include "study/state.h"
@@ -25,7 +25,7 @@ nlohmann::ordered_json plan_json(const config::StudyFile& file, const Plan& plan
 report::Study study_of(const nlohmann::json& plan, const std::map<std::string, RunRow>& rows);
 report::Repeat repeat_of(const RunRow& row, int number, const std::string& identity);
 
-// Of a study's folder, with its claims judged; running: while a `tessera study` holds the folder.
+// Reads a study's folder and judges its claims; running: a `tessera study` holds the folder.
 report::Study load_study(const std::filesystem::path& folder);
 bool is_study(const std::filesystem::path& folder);
 // A run's folder as a study of one point; `follow`: running until its summary.json is there.

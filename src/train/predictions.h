@@ -8,8 +8,8 @@
 
 namespace tessera::run {
 
-// Of the last evaluation; nothing is written where there was none. Pictures that cannot be had, or
-// are not of 8 bits, are left out.
+// Writes those of the last evaluation; nothing where there was none. Pictures that cannot be had,
+// or are not of 8 bits, are left out.
 void write_predictions(const std::filesystem::path& folder, const Score& score,
                        const data::Dataset& test);
 

@@ -111,10 +111,10 @@ class Trainer {
     introduce();
     meter_.emplace(state_.config, state_.ranks, *state_.session, out_);
     under_way_.emplace(*state_.session, extent_, steps_ahead());
-    saver_.emplace(out_,
-                   Retention{state_.config.checkpoint.keep, state_.config.checkpoint.keep_best},
-                   state_.ranks, state_.config.parallel.disk_s,
-                   Pace(state_.config.checkpoint.every, 3600 * state_.config.checkpoint.mtbf_h));
+    saver_.emplace(
+        out_, Retention{state_.config.checkpoint.keep, state_.config.checkpoint.keep_best},
+        state_.ranks, state_.config.parallel.disk_s,
+        SaveInterval(state_.config.checkpoint.every, 3600 * state_.config.checkpoint.mtbf_h));
     const bool finished = loop();
     log_.console().finish();
     save();

@@ -18,6 +18,7 @@
 #include "measure/environment.h"
 #include "models/model.h"
 #include "ranks/launch.h"
+#include "ranks/placement.h"
 #include "report/console.h"
 
 namespace tessera::run {
@@ -276,6 +277,7 @@ ordered_json summary_of(const config::Config& config, const Progress& progress,
       {"seed", config.run.seed},
       {"threads", config.run.threads},
       {"world", ranks_of(config)},
+      {"placement", placement_here()},
       {"steps", progress.step},
       {"skipped", progress.skipped},
       {"reached", progress.reached}};

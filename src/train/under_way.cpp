@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "checkpoint/pace.h"
+#include "checkpoint/save_interval.h"
 #include "comm/heartbeat.h"
 #include "ranks/clocks.h"
 #include "ranks/watchdog.h"
@@ -50,7 +50,8 @@ void StepsUnderWay::submit(data::Loader& loader, const Progress& progress, const
 bool StepsUnderWay::full(const Progress& progress) const {
   if (steps_.empty()) return false;
   const config::Config& config = session_.config();
-  const std::int64_t every = config.checkpoint.every < 0 ? Pace::multiple : config.checkpoint.every;
+  const std::int64_t every =
+      config.checkpoint.every < 0 ? SaveInterval::multiple : config.checkpoint.every;
   const std::int64_t most =
       progress.step +
       static_cast<std::int64_t>(steps_.size());  // applied updates, when all of them are done

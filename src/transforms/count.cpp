@@ -125,7 +125,7 @@ class Counter {
 
   Rewriter r_;
   const LossScale rule_;
-  // Of the given program.
+  // Values of the given program.
   Var lr_ = none, step_ = none, rng_ = none, scale_ = none, unscale_ = none;
   Var scale_state_ = none, good_ = none, overflows_ = none;
   Var applied_ = none, rates_ = none, first_ = none, seed_ = none, position_ = none, number_ = none;

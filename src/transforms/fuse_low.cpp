@@ -71,7 +71,7 @@ std::map<int, Match> matches_in(const Program& program, const Uses& uses) {
     Match found;
     if (e.op == Op::layer_norm || e.op == Op::add_norm) found = after_norm(uses, e);
     if (e.op == Op::layer_norm_grad && e.out[0] != none) found = after_gradient(uses, e);
-    // Of an activation the gradient is low already.
+    // The gradient of an activation is low already.
     if (e.op == Op::gelu_grad && is_low(program.type(e.out[0]).dtype))
       found = {nullptr, after_gradient(uses, e).sum};
     else if (!found.cast)

@@ -115,26 +115,106 @@ UpdateRule rule_of(const std::string& name) {
   return nullptr;
 }
 
+// Outputs of the backward pass that the update reads.
+struct Backward {
+  std::map<std::string, std::vector<Var>> grads;  // one, or one per micro-batch
+  std::vector<Output> buffers;  // running statistics: a skipped step leaves them alone too
+  Var loss = none;
+};
+
+// Takes them from the program; its other outputs stay outputs.
+Backward take_outputs(Builder& b, const Program& program) {
+  Backward out;
+  b.program().outputs.clear();
+  for (const Output& o : program.outputs) {
+    if (o.role == Role::gradient)
+      out.grads[o.of].push_back(o.var);
+    else if (!o.updates.empty())
+      out.buffers.push_back(o);
+    else
+      b.output(o, o.var);
+    if (o.name == "loss") out.loss = o.var;
+  }
+  CHECK(out.loss != none, "the optimizer needs the output loss");
+  return out;
+}
+
+void add_to(Builder& b, Var& sum, Var more, const std::string& name) {
+  sum = sum == none ? more : b.add(sum, more, name);
+}
+
+// The gradient of a whole bucket, micro-batch by micro-batch; divided by the loss scale where
+// `unscale` is given. `alarms`: where given, it also counts values that are not finite.
+Var flat_gradient(Builder& b, const Bucket& bucket, const Backward& backward, Var unscale,
+                  Var* alarms) {
+  Pack pack{{}, bucket.size, bucket.parts, {}};
+  std::size_t micro = 1;
+  for (const Bucket::Entry& entry : bucket.entries) {
+    CHECK(backward.grads.contains(entry.param), "parameter " + entry.param + " has no gradient");
+    pack.offsets.push_back(entry.offset);
+    if (bucket.parts > 1) pack.dims.push_back(entry.dim);
+    micro = backward.grads.at(entry.param).size();
+  }
+  Var total = none;
+  for (std::size_t m = 0; m < micro; ++m) {
+    std::vector<Var> parts;
+    for (const Bucket::Entry& entry : bucket.entries)
+      parts.push_back(backward.grads.at(entry.param)[m]);
+    Var g = b.emit1(Op::pack, pack, parts, "grad." + bucket.name);
+    if (unscale != none) {
+      const std::string dims = alphabet(b.type(g).rank());
+      g = b.mul(dims + ",->" + dims, g, unscale, "unscaled." + bucket.name);
+    }
+    if (alarms)
+      add_to(b, *alarms, b.emit1(Op::alarm, None{}, {g}, "alarm." + bucket.name), "alarm");
+    // Placed like the optimizer before anything else reads it.
+    add_to(b, total, b.mark("grad", g, "pinned." + bucket.name), "total." + bucket.name);
+  }
+  return total;
+}
+
+// Values that the update of a bucket reads beside its weights and state.
+struct UpdateInputs {
+  Var gradient, factor, lr, step, ok;  // factor: of the clipped gradient; none: not clipped
+};
+
+// New weights and state of a bucket. A step that is not ok keeps the old ones.
+void update_bucket(Builder& b, const Optimizer& spec, const Bucket& bucket,
+                   const UpdateInputs& in) {
+  const UpdateRule rule = rule_of(spec.name);
+  const Builder::Scope scope = b.scope(bucket.name);
+  const Input* weights = b.program().input(Role::weights, bucket.name);
+  CHECK(weights, "the optimizer runs after buckets");
+  std::vector<Var> kept = {weights->var};
+  std::vector<std::string> names = {weights->name};
+  const Type type = b.type(weights->var);
+  const auto keep = [&](Role role, const std::string& name) {
+    names.push_back(name);
+    kept.push_back(b.input(Input::state, name, type, dims_of(bucket, false), role, bucket.name));
+  };
+  for (const OptimizerRow::State& state : find_optimizer(spec.name)->states)
+    keep(state.role, std::string(state.name) + "." + bucket.name);
+  Var g = in.gradient;
+  if (in.factor != none)
+    g = b.mul(alphabet(type.rank()) + ",->" + alphabet(type.rank()), g, in.factor, "clipped");
+  const Var rate = bucket.lr_scale == 1.0 ? in.lr : b.scale(in.lr, bucket.lr_scale, "lr");
+  std::vector<Var> now = rule(b, {spec, bucket, kept, g, rate, in.step});
+  CHECK(now.size() == kept.size(), spec.name + " gives the weights and every state anew");
+  if (spec.ema > 0) {
+    keep(Role::average, buffer_name(Role::average, bucket));
+    now.push_back(b.emit1(Op::ema, Ema{spec.ema}, {kept.back(), now[0]}, "ema"));
+  }
+  for (std::size_t k = 0; k < now.size(); ++k)
+    b.output(names[k], b.emit1(Op::select, None{}, {in.ok, now[k], kept[k]}, "kept." + names[k]),
+             names[k]);
+}
+
 }  // namespace
 
 Program optimizer(const Program& program, const Optimizer& spec, const std::vector<Bucket>& list) {
-  const OptimizerRow* row = find_optimizer(spec.name);
-  const UpdateRule rule = rule_of(spec.name);
-  std::map<std::string, std::vector<Var>> grads;  // one, or one per micro-batch
   Builder b(program);
-  b.program().outputs.clear();
-  Var loss = none;
-  std::vector<Output> buffers;  // running statistics: a skipped step leaves them alone too
-  for (const Output& o : program.outputs) {
-    if (o.role == Role::gradient)
-      grads[o.of].push_back(o.var);
-    else if (!o.updates.empty())
-      buffers.push_back(o);
-    else
-      b.output(o, o.var);
-    if (o.name == "loss") loss = o.var;
-  }
-  CHECK(loss != none, "the optimizer needs the output loss");
+  const Backward backward = take_outputs(b, program);
+  const Var loss = backward.loss;
   b.set_phase(Phase::update);
   b.set_scope("optimizer");
   const DType real = b.type(loss).dtype;
@@ -144,38 +224,14 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   const Var unscale =
       scaled ? b.input(Input::scalar, "unscale", {real, {}, {}}, {}, Role::unscale) : none;
 
-  const auto add_to = [&](Var& sum, Var more, const std::string& name) {
-    sum = sum == none ? more : b.add(sum, more, name);
-  };
   const bool early = spec.early && spec.clip == 0;
   std::vector<Var> flat;
   Var squares = none, alarms = none;
   const auto look_at_norm = [&](std::size_t i) {
-    add_to(squares, b.emit1(Op::sumsq, None{}, {flat[i]}, "sumsq." + list[i].name), "sumsq");
+    add_to(b, squares, b.emit1(Op::sumsq, None{}, {flat[i]}, "sumsq." + list[i].name), "sumsq");
   };
   for (const Bucket& bucket : list) {
-    Pack pack{{}, bucket.size, bucket.parts, {}};
-    std::size_t micro = 1;
-    for (const Bucket::Entry& entry : bucket.entries) {
-      CHECK(grads.contains(entry.param), "parameter " + entry.param + " has no gradient");
-      pack.offsets.push_back(entry.offset);
-      if (bucket.parts > 1) pack.dims.push_back(entry.dim);
-      micro = grads[entry.param].size();
-    }
-    Var total = none;
-    for (std::size_t m = 0; m < micro; ++m) {
-      std::vector<Var> parts;
-      for (const Bucket::Entry& entry : bucket.entries) parts.push_back(grads[entry.param][m]);
-      Var g = b.emit1(Op::pack, pack, parts, "grad." + bucket.name);
-      if (scaled) {
-        const std::string dims = alphabet(b.type(g).rank());
-        g = b.mul(dims + ",->" + dims, g, unscale, "unscaled." + bucket.name);
-      }
-      if (early) add_to(alarms, b.emit1(Op::alarm, None{}, {g}, "alarm." + bucket.name), "alarm");
-      // Placed like the optimizer before anything else reads it.
-      add_to(total, b.mark("grad", g, "pinned." + bucket.name), "total." + bucket.name);
-    }
-    flat.push_back(total);
+    flat.push_back(flat_gradient(b, bucket, backward, unscale, early ? &alarms : nullptr));
     if (!early) look_at_norm(flat.size() - 1);
   }
   std::vector<Var> norm;
@@ -184,7 +240,7 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   if (!early) b.output("grad_norm", norm[0]);
   b.output("ok", ok);
   if (scaled) b.output("sound", b.emit1(Op::finite, None{}, {loss}, "sound"));
-  for (const Output& o : buffers)
+  for (const Output& o : backward.buffers)
     b.output(o.name,
              b.emit1(Op::select, None{}, {ok, o.var, b.program().input(o.updates)->var},
                      "kept." + o.name),
@@ -193,33 +249,8 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
   for (std::size_t n = 0; n < list.size(); ++n) {
     const std::size_t i =
         early ? list.size() - 1 - n : n;  // late layers come first out of the backward pass
-    const Bucket& bucket = list[i];
     if (early) look_at_norm(i);
-    const Builder::Scope scope = b.scope(bucket.name);
-    const Input* weights = b.program().input(Role::weights, bucket.name);
-    CHECK(weights, "the optimizer runs after buckets");
-    std::vector<Var> kept = {weights->var};
-    std::vector<std::string> names = {weights->name};
-    const Type type = b.type(weights->var);
-    const auto keep = [&](Role role, const std::string& name) {
-      names.push_back(name);
-      kept.push_back(b.input(Input::state, name, type, dims_of(bucket, false), role, bucket.name));
-    };
-    for (const OptimizerRow::State& state : row->states)
-      keep(state.role, std::string(state.name) + "." + bucket.name);
-    Var g = flat[i];
-    if (spec.clip > 0)
-      g = b.mul(alphabet(type.rank()) + ",->" + alphabet(type.rank()), g, norm[1], "clipped");
-    const Var rate = bucket.lr_scale == 1.0 ? lr : b.scale(lr, bucket.lr_scale, "lr");
-    std::vector<Var> now = rule(b, {spec, bucket, kept, g, rate, step});
-    CHECK(now.size() == kept.size(), spec.name + " gives the weights and every state anew");
-    if (spec.ema > 0) {
-      keep(Role::average, buffer_name(Role::average, bucket));
-      now.push_back(b.emit1(Op::ema, Ema{spec.ema}, {kept.back(), now[0]}, "ema"));
-    }
-    for (std::size_t k = 0; k < now.size(); ++k)
-      b.output(names[k], b.emit1(Op::select, None{}, {ok, now[k], kept[k]}, "kept." + names[k]),
-               names[k]);
+    update_bucket(b, spec, list[i], {flat[i], spec.clip > 0 ? norm[1] : none, lr, step, ok});
   }
   if (early) b.output("grad_norm", b.emit(Op::clip, Clip{}, {squares}, {"grad_norm", "factor"})[0]);
   return b.take();

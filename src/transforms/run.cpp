@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "ir/verify.h"
 #include "transforms/transforms.h"
 
 namespace tessera::transforms {
@@ -21,7 +22,7 @@ void dump(const std::string& dir, std::size_t number, const std::string& name,
   file << ir::print(program);
   if (!file.flush())
     throw Error(ErrorKind::disk, "cannot write the program after pass " + name, path,
-                "is the disk full or the folder read-only?");
+                "free some space on the disk, or choose a folder that can be written");
 }
 
 // The names that passes had in earlier versions, which scripts may still disable.
@@ -64,8 +65,9 @@ Program run(Program program, const std::vector<Pass>& passes, const RunOptions& 
     if (!report.disabled) {
       const auto start = std::chrono::steady_clock::now();
       try {
-        program = pass.fn(program);
-        ir::verify(program);
+        Program next = pass.fn(program);
+        ir::verify(next, program);
+        program = std::move(next);
       } catch (Error& error) {
         throw error.in("failed after " + pass.name);
       }

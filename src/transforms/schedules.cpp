@@ -217,8 +217,8 @@ Schedule zb_h1(int ranks, int micros) {
   }
   return s;
 }
-// Of (ranks - 1)(F + B + W) as in 1F1B weight turns fill the drain: (ranks - 1)(F + B - W) is left,
-// and as many more as there are too few micro-batches to fill it.
+// 1F1B is idle for (ranks - 1)(F + B + W). Here weight turns fill the drain: (ranks - 1)(F + B - W)
+// is left, and as many more as there are too few micro-batches to fill it.
 double zb_h1_bubble(int ranks, int micros) {
   const double idle = ranks - 1.0 + std::max(0, ranks - micros);
   return idle / (3.0 * micros + idle);

@@ -1,7 +1,7 @@
 // Identities, equal equations of one phase, dead code. Never changes a bit of any result.
 #include <algorithm>
 #include <numeric>
-#include <unordered_map>
+#include <unordered_set>
 
 #include "ir/builder.h"
 #include "transforms/transforms.h"
@@ -55,40 +55,103 @@ Var repeats(const Program& p, const Uses& uses, const Eqn& e) {
   }
 }
 
-Program forward_pass(const Program& program) {
+// What an equation does, without the names of its results.
+struct Work {
+  const Program* program;
+  const Eqn* eqn;
+  std::vector<Var> in;  // each the first value that is the same
+
+  std::size_t hash() const {
+    std::size_t h = static_cast<std::size_t>(eqn->op);
+    const auto mix = [&](auto number) {
+      h = (h ^ static_cast<std::size_t>(number)) * 0x9e3779b97f4a7c15u;
+      h ^= h >> 32;
+    };
+    mix(eqn->phase);
+    mix(eqn->stage);
+    for (const Var v : in) mix(v);
+    // Attributes are mixed in only where they tell apart the many equations that read one value.
+    if (const View* view = std::get_if<View>(&eqn->attrs)) mix(view->offset);
+    if (const Slice* slice = std::get_if<Slice>(&eqn->attrs)) mix(slice->start);
+    return h;
+  }
+  // Numbers of attributes are the same when their texts are: 0 and -0 are not.
+  bool operator==(const Work& other) const {
+    return eqn->op == other.eqn->op && eqn->phase == other.eqn->phase &&
+           eqn->stage == other.eqn->stage && in == other.in && eqn->attrs == other.eqn->attrs &&
+           places() == other.places() && print(eqn->attrs) == print(other.eqn->attrs);
+  }
+
+ private:
+  std::vector<Place> places() const {
+    std::vector<Place> all;
+    for (const Var v : eqn->out)
+      if (v != none) all.insert(all.end(), program->type(v).at.begin(), program->type(v).at.end());
+    return all;
+  }
+};
+struct WorkHash {
+  std::size_t operator()(const Work& work) const { return work.hash(); }
+};
+
+// What a pass over the equations finds: which values are others again, which equations make nothing
+// else, and reshapes of reshapes.
+struct Repeated {
+  std::vector<Var> same;    // by value: the first one that is the same
+  std::vector<bool> gone;   // by equation
+  std::vector<Var> source;  // by equation: of what a reshape reads another shape, or none
+  bool any = false;
+};
+
+Repeated find_repeated(const Program& program) {
   const Uses uses(program);
-  Rewriter r(program);
-  std::unordered_map<std::string, const Eqn*> seen;
-  for (const Eqn& e : program.eqns) {
+  Repeated out{std::vector<Var>(program.values.size()), std::vector<bool>(program.eqns.size()),
+               std::vector<Var>(program.eqns.size(), none)};
+  std::iota(out.same.begin(), out.same.end(), 0);
+  std::unordered_set<Work, WorkHash> seen;
+  seen.reserve(program.eqns.size());
+  for (std::size_t i = 0; i < program.eqns.size(); ++i) {
+    const Eqn& e = program.eqns[i];
     if (const Var x = repeats(program, uses, e); x != none) {
-      r.set(e.out[0], r(x));
+      out.same[at(e.out[0])] = out.same[at(x)];
+      out.any = out.gone[i] = true;
+      continue;
+    }
+    Work work{&program, &e, e.in};
+    for (Var& v : work.in)
+      if (v != none) v = out.same[at(v)];
+    if (e.op == Op::reshape)
+      if (const Eqn* inner = uses.made_by(e.in[0], Op::reshape)) {
+        work.in[0] = out.source[i] = out.same[at(inner->in[0])];
+        out.any = true;
+      }
+    // What crosses ranks or rests away is brought where it is needed: a copy kept in between is
+    // what sharding and offload avoid.
+    if (e.op == Op::mark || e.op == Op::copy || moves(e.attrs)) continue;
+    const auto [first, fresh] = seen.insert(std::move(work));
+    if (fresh) continue;
+    bool covered = true;
+    for (std::size_t k = 0; k < e.out.size(); ++k)
+      covered &= e.out[k] == none || first->eqn->out[k] != none;
+    if (!covered) continue;
+    for (std::size_t k = 0; k < e.out.size(); ++k)
+      if (e.out[k] != none) out.same[at(e.out[k])] = out.same[at(first->eqn->out[k])];
+    out.any = out.gone[i] = true;
+  }
+  return out;
+}
+
+Program without(const Program& program, const Repeated& repeated) {
+  Rewriter r(program);
+  for (std::size_t i = 0; i < program.eqns.size(); ++i) {
+    const Eqn& e = program.eqns[i];
+    if (repeated.gone[i]) {
+      for (const Var v : e.out)
+        if (v != none) r.set(v, r(repeated.same[at(v)]));
       continue;
     }
     std::vector<Var> in = r(e.in);
-    if (e.op == Op::reshape)
-      if (const Eqn* inner = uses.made_by(e.in[0], Op::reshape)) in[0] = r(inner->in[0]);
-    std::string key = std::to_string(static_cast<int>(e.op)) + "|" +
-                      std::to_string(static_cast<int>(e.phase)) + "|" + std::to_string(e.stage) +
-                      print(e.attrs);
-    for (Var v : in) key += " " + std::to_string(v);
-    for (Var v : e.out)
-      for (const Place& place : v == none ? Places{} : program.type(v).at)
-        key += "@" + std::to_string(place.kind) + std::to_string(place.dim);
-    // What crosses ranks or rests away is brought where it is needed: a copy kept in between is
-    // what sharding and offload avoid.
-    if (e.op != Op::mark && e.op != Op::copy && !moves(e.attrs)) {
-      const auto [it, fresh] = seen.emplace(key, &e);
-      if (!fresh) {
-        bool covered = true;
-        for (std::size_t i = 0; i < e.out.size(); ++i)
-          covered &= e.out[i] == none || it->second->out[i] != none;
-        if (covered) {
-          for (std::size_t i = 0; i < e.out.size(); ++i)
-            if (e.out[i] != none) r.set(e.out[i], r(it->second->out[i]));
-          continue;
-        }
-      }
-    }
+    if (repeated.source[i] != none) in[0] = r(repeated.source[i]);
     r.copy_on(e, std::move(in));
   }
   return r.finish();
@@ -131,11 +194,12 @@ Program remove_dead(Program program) {
 }  // namespace
 
 Program simplify(const Program& program) {
-  Program now = remove_dead(forward_pass(program));
+  Program now = remove_dead(without(program, find_repeated(program)));
   // An identity can uncover another: until nothing shrinks any more.
   for (std::size_t before = program.eqns.size(); now.eqns.size() < before;) {
     before = now.eqns.size();
-    now = remove_dead(forward_pass(now));
+    if (const Repeated repeated = find_repeated(now); repeated.any)
+      now = remove_dead(without(now, repeated));
   }
   return now;
 }

@@ -231,7 +231,7 @@ ordered_json ops_of(const plan::Plan& plan, const TimedRuns& found, double media
                    {"gflops", step_cost(step).flops / std::max(ms, 1e-6) * 1e-6}});
     sum += ms;
   }
-  // Of several ranks it is the time until the slowest is done, too.
+  // With several ranks the rest includes the time until the slowest is done.
   if (const double rest = median_ms - sum; rest > 0)
     ops.push_back({{"name", "rest"},
                    {"op", "rest"},

@@ -24,7 +24,7 @@ double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Of the rows of attention, together.
+// The sum over the rows of attention.
 double attention_of(const LayerTimes& times, double (*value)(const LayerRow&)) {
   return std::accumulate(
       times.rows.begin(), times.rows.end(), 0.0,

@@ -20,8 +20,9 @@ struct RunMemory {
   std::vector<Row> plans;  // of the rank that is explained
   std::int64_t bytes = 0, least = 0,
                most = 0;  // all plans together: of that rank, and over all ranks
-  // Of the host, for a device that is not its cores: what batches and results of all plans pass
-  // through, pinned; of `bytes`, what the largest plan has for them on the device.
+  // Pinned memory of the host, for a device that is not its cores, through which batches and
+  // results of all plans pass; the part of `bytes` that the largest plan has for them on the
+  // device.
   std::int64_t pinned = 0, fed = 0;
   std::int64_t host = 0, file = 0;  // what rests there, beside `bytes`
   std::string assumed;              // why the sizes of the data are not known; "": they are

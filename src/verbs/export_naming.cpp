@@ -104,6 +104,11 @@ std::vector<std::string> vit_problems(const ModelConfig& m, const std::string& n
   return out;
 }
 
+// A family for which this file has no words of other libraries.
+std::vector<std::string> not_among_namings(const ModelConfig& m) {
+  return {"model.family = \"" + m.family + "\": it is not among the families of this naming"};
+}
+
 ordered_json labels_of(const OpenedWeights& w) {
   ordered_json labels = ordered_json::object(), ids = ordered_json::object();
   for (std::size_t i = 0; i < w.classes.size(); ++i) {
@@ -250,9 +255,10 @@ Naming naming_of(const std::string& name) {
 void refuse_unsayable(const OpenedWeights& w, const std::string& naming) {
   if (naming == "tessera") return;
   const ModelConfig& m = w.model;
-  std::vector<std::string> problems = m.family == "vit"    ? vit_problems(m, naming)
-                                      : m.family == "swin" ? swin_problems(m, naming)
-                                                           : resnet_problems(m, naming);
+  std::vector<std::string> problems = m.family == "vit"      ? vit_problems(m, naming)
+                                      : m.family == "swin"   ? swin_problems(m, naming)
+                                      : m.family == "resnet" ? resnet_problems(m, naming)
+                                                             : not_among_namings(m);
   if (naming == "torchvision" && m.channels != 3)
     problems.push_back(fmt::format("model.channels = {}: its images have 3", m.channels));
   if (naming == "hf") {

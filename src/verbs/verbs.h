@@ -18,8 +18,8 @@ namespace tessera::run {
 // a training (launch.h; `argv`: the command line).
 struct WeightsOptions {
   std::string weights;
-  // Of the configuration that they are run with. Keys of the model describe weights that do not
-  // name theirs and may not contradict others.
+  // Changes of the configuration that they are run with. Keys of the model describe weights that do
+  // not name theirs and may not contradict others.
   std::vector<config::Override> overrides;
   bool json = false;
 };
@@ -131,7 +131,7 @@ int ckpt_diff(const CkptOptions& options);  // 0 equal, 1 different
 
 int list_models(bool json);
 
-// Of this build, and with `verbose` what it finds on this machine: cores, driver, cards, libraries.
+// Prints this build's version; `verbose`: also the cores, driver, cards and libraries found here.
 int print_version(bool verbose, bool json);
 
 // One rank on each host of the file, or `ranks` on this machine: what it has, whether all have the

@@ -20,6 +20,9 @@
 
 namespace tessera::test {
 
+// Tests have more ranks than some machines have cores.
+inline const bool may_oversubscribe = ::setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0) == 0;
+
 namespace fs = std::filesystem;
 using nlohmann::json;
 

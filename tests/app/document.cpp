@@ -131,7 +131,10 @@ Pasted paste(const fs::path& folder, const std::string& command) {
   // bash: what people paste into. Streams together, as they see them.
   const fs::path script = folder / ".pasted";
   write(script, command + "\n");
-  const std::string line = "cd '" + folder.string() + "' && bash .pasted 2>&1 </dev/null";
+  // People have not told mpirun what the tests tell it.
+  const std::string line = "cd '" + folder.string() +
+                           "' && env -u OMPI_MCA_rmaps_base_oversubscribe -u "
+                           "PRTE_MCA_rmaps_default_mapping_policy bash .pasted 2>&1 </dev/null";
   const auto start = std::chrono::steady_clock::now();
   Pasted out;
   FILE* pipe = ::popen(line.c_str(), "r");

@@ -4,6 +4,7 @@
 
 #include "app/binary.h"
 #include "app/terminal.h"
+#include "app/verbs_of_manual.h"
 
 namespace tessera::test::help_test {
 namespace {
@@ -13,10 +14,11 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 TEST(Help, FitsEightyColumnsForEveryVerb) {
   const std::string all = run("help").out;
   EXPECT_TRUE(has(all, "completion")) << all;
-  for (const char* verb :
-       {"", "train", "eval", "predict", "verify", "bench", "bench infer", "bench comm", "explain",
-        "ckpt export", "data get", "study", "report", "config show", "help", "completion"}) {
-    const Result r = run(std::string("help ") + verb);
+  std::vector<std::string> verbs = manual_verbs();
+  EXPECT_GE(verbs.size(), 30u);
+  for (const char* group : {"", "bench", "ckpt", "data", "config"}) verbs.push_back(group);
+  for (const std::string& verb : verbs) {
+    const Result r = run("help " + verb);
     EXPECT_EQ(r.code, 0) << verb << r.err;
     std::istringstream lines(r.out);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
@@ -47,20 +49,65 @@ TEST(Help, CompletionsAreScriptsThatShellsTake) {
     for (const char* word : {"train", "export", "global-batch", "elsewhere"})
       EXPECT_TRUE(has(r.out, word)) << shell << ": " << word;
   }
-  write(scratch() / "complete.sh",
-        run("completion bash").out +
-            "\nCOMP_WORDS=(tessera ckpt e); COMP_CWORD=2; _tessera; echo "
-            "\"${COMPREPLY[@]}\"\n"
-            "COMP_WORDS=(tessera report --format ''); COMP_CWORD=3; "
-            "_tessera; echo \"${COMPREPLY[@]}\"\n");
-  std::FILE* pipe =
-      ::popen(("bash " + (scratch() / "complete.sh").string() + " 2>&1").c_str(), "r");
-  ASSERT_NE(pipe, nullptr);
-  char text[256] = {};
-  const std::size_t n = std::fread(text, 1, sizeof(text) - 1, pipe);
-  ::pclose(pipe);
-  EXPECT_EQ(std::string(text, n), "export\nhtml md\n");
   EXPECT_EQ(run("completion tcsh").code, 2);
+}
+
+// What a shell prints that runs this script, whose argument is the file with its completions;
+// nothing where it is not installed.
+std::string shell_says(const std::string& shell, const std::string& script) {
+  if (std::system(("command -v " + shell + " >/dev/null").c_str()) != 0) return "";
+  const fs::path ours = scratch() / ("ours." + shell), file = scratch() / ("asks." + shell);
+  write(ours, run("completion " + shell).out);
+  write(file, script);
+  const char* alone = shell == "zsh" ? " -f " : shell == "fish" ? " --no-config " : " ";
+  std::FILE* pipe =
+      ::popen((shell + alone + file.string() + " " + ours.string() + " 2>&1").c_str(), "r");
+  if (!pipe) return "";
+  std::string out;
+  char text[4096];
+  for (std::size_t n; (n = std::fread(text, 1, sizeof(text), pipe)) > 0;) out.append(text, n);
+  ::pclose(pipe);
+  return out;
+}
+
+TEST(Help, BashCompletes) {
+  EXPECT_EQ(shell_says("bash", R"(source $1
+COMP_WORDS=(tessera ckpt e) COMP_CWORD=2; _tessera; echo "${COMPREPLY[@]}"
+COMP_WORDS=(tessera report --format '') COMP_CWORD=3; _tessera; echo "${COMPREPLY[@]}"
+)"),
+            "export\nhtml md\n");
+}
+
+// What zsh is offered is printed by a program that it has to find in PATH.
+TEST(Help, ZshCompletes) {
+  const std::string said = shell_says("zsh", R"(ours=$1
+compadd() { shift; env printf '%s ' "$@"; env echo }
+_files() { }
+ask() { words=("$@") CURRENT=$#; source $ours }
+ask tessera ckpt e
+ask tessera report --format ''
+)");
+  if (said.empty()) GTEST_SKIP() << "zsh is not installed";
+  EXPECT_TRUE(has(said, "export ") && has(said, "\nhtml md \n")) << said;
+  EXPECT_FALSE(has(said, "not found")) << said;
+}
+
+TEST(Help, FishCompletes) {
+  const std::string said = shell_says("fish", R"(source $argv[1]
+cd (mktemp -d)  # files are offered, too
+for line in "tessera ckpt e" "tessera report --format " "tessera bench data g" \
+    "tessera help train --mod" "tessera bench train --global" "tessera train --mod"
+  echo "<$line>"
+  complete -C $line
+end
+)");
+  if (said.empty()) GTEST_SKIP() << "fish is not installed";
+  EXPECT_TRUE(has(said, "<tessera ckpt e>\nexport\t")) << said;
+  EXPECT_TRUE(has(said, "\nhtml\t") && has(said, "\nmd\t")) << said;
+  EXPECT_TRUE(has(said, "<tessera bench data g>\n<tessera help")) << "no verb of data: " << said;
+  EXPECT_TRUE(has(said, "<tessera help train --mod>\n<")) << "no flag of train: " << said;
+  EXPECT_TRUE(has(said, "<tessera bench train --global>\n--global-batch\t")) << said;
+  EXPECT_TRUE(has(said, "<tessera train --mod>\n--model\tmodel preset (`tessera models`")) << said;
 }
 
 TEST(Help, NamesFromElsewhereAreUnderstoodOrAnswered) {

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <set>
 
 #include "app/binary.h"
 #include "app/terminal.h"
+#include "app/verbs_of_manual.h"
 #include "base/printable.h"
 
 namespace tessera::test::hygiene_test {
@@ -90,6 +92,7 @@ class Hostile {
     write_tensor(folder / ("two" + h + ".safetensors"), h + "2");
     write(folder / (h + ".toml"), "[run]\nname = \"" + h + "\"\n" + h + " = 1\n[" + h + "]\n");
     write(folder / (h + ".json"), "{\"" + h + "\": \"" + h + "\"}");
+    write(folder / ("hosts" + h), "no.." + h + " slots=2\n");
     write(folder / ("study" + h + ".toml"),
           "[study]\nname = \"x\"\ntitle = \"" + h + "\"\n[[part]]\nname = \"" + h + "\"\n");
   }
@@ -142,10 +145,19 @@ std::vector<Command> commands(const Hostile& on) {
        true},
       {Words{"predict", "--weights", run, on.path("not-a-picture", ".png")}},
       {Words{"predict", "--weights", on.path("missing"), on.path("missing", ".png")}},
+      {Words{"quantize", "--weights", run, "--data", from, "--samples", "2", "--batch", "2",
+             "--out", on.path("small", ".safetensors")},
+       true},
+      {Words{"quantize", "--weights", one, "--data", from, "--out", on.path("never")}},
       {Words{"verify", one}},
       {Words{"verify", on.path("missing", ".safetensors")}},
       {Words{"bench", "data", "--data", from, "--repeats", "1", "--batch", "2"} + tiny_model},
       {Words{"bench", "infer", "--model", h}},
+      {Words{"bench", "layers", "--model", h}},
+      {Words{"bench", "train", on.path("missing", ".toml")}},
+      {Words{"bench", "ops", "--model", h}},
+      {Words{"bench", "comm", on.path("", ".toml")}},
+      {Words{"bench", "offload", "--model", h}},
       {Words{"bench", h}},
       {Words{"explain", "--run", run, "--no-program"}, true},
       {Words{"explain", "--model", "vit_micro", "--dump-passes", on.path("passes"), "--no-program",
@@ -153,6 +165,7 @@ std::vector<Command> commands(const Hostile& on) {
       {Words{"explain", "--model", "vit_micro", "--set",
              "parallel.schedule=file:" + on.path("missing")}},
       {Words{"study", on.path("study", ".toml")}},
+      {Words{"study", on.path("study", ".toml"), "--dry-run"}},
       {Words{"study", on.path("missing", ".toml")}},
       {Words{"report", run}, true},
       {Words{"report", on.path("missing")}},
@@ -160,6 +173,7 @@ std::vector<Command> commands(const Hostile& on) {
       {Words{"ckpt", "verify", run}, true},
       {Words{"ckpt", "diff", one, two}},
       {Words{"ckpt", "export", run, "--out", on.path("export")}, true},
+      {Words{"ckpt", "export", run, "--out", on.path("graph"), "--onnx"}, true},
       {Words{"data", "stats", from}, true},
       {Words{"data", "verify", "folder:" + on.folder.string() + "/broken"}},
       {Words{"data", "get", h}},
@@ -168,6 +182,12 @@ std::vector<Command> commands(const Hostile& on) {
       {Words{"config", "show", "--model", "vit_micro", "--set", "run.name=" + h}},
       {Words{"config", "check", on.path("", ".toml")}},
       {Words{"config", "keys"}},
+      {Words{"doctor", "--hostfile", on.path("hosts")}},
+      {Words{"train", "--np", "2", "--hostfile", on.path("hosts"), "--out", on.path("never")} +
+       one_step},
+      {Words{"version", "--" + h}},
+      {Words{"help", h}},
+      {Words{"completion", h}},
       {Words{h}},
   };
 }
@@ -189,13 +209,27 @@ void check(const Kind& kind, bool json) {
     EXPECT_FALSE(seen.text.empty()) << kind.name << ":" << shown << " said nothing";
     ++done;
   }
-  EXPECT_EQ(done, 40) << "docs/testing.md counts them";
+  EXPECT_EQ(done, 54) << "docs/testing.md counts them";
   fs::remove_all(on.folder);
 }
 
 TEST(Hygiene, TheCheckBites) {
   for (const Kind& kind : kinds) EXPECT_NE(obeyed("a " + kind.text), "") << kind.name;
   EXPECT_EQ(obeyed("plain \u00e4\r\n\r\033[K[##--]\r\n\033[12A\r\033[Jtable\r\n"), "");
+}
+
+TEST(Hygiene, EveryVerbIsAmongTheCommands) {
+  const Hostile on(together);
+  std::set<std::string> tried;
+  for (const Command& command : commands(on)) {
+    tried.insert(command.words[0]);
+    if (command.words.size() > 1) tried.insert(command.words[0] + " " + command.words[1]);
+  }
+  const std::vector<std::string> verbs = manual_verbs();
+  EXPECT_GE(verbs.size(), 30u);
+  for (const std::string& verb : verbs)
+    EXPECT_TRUE(tried.contains(verb)) << "tessera " << verb << " is in no command of this test";
+  fs::remove_all(on.folder);
 }
 
 TEST(Hygiene, NothingSteersATerminal) { check(together, false); }

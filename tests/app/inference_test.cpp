@@ -18,8 +18,8 @@ const std::string pictures = TESSERA_SOURCE_DIR "/tests/golden/pictures/";
 const std::string& weights() {
   static const std::string folder = [] {
     const std::string out = (scratch() / "inference").string();
-    const Result r =
-        run("train" + tiny + "--set model.head_init=normal --steps 3 --quiet --fresh --out " + out);
+    const Result r = run("train" + tiny + on_device() +
+                         "--set model.head_init=normal --steps 3 --quiet --fresh --out " + out);
     EXPECT_EQ(r.code, 0) << r.err;
     return out;
   }();
@@ -73,7 +73,8 @@ struct WeightFile {
 TEST(Inference, EvalOnRanks) {
   // Batches of 8, 8 and 5, of which two ranks get 4 and 4, and 3 and 2.
   const std::string arguments =
-      "eval --json --dtype f64 --threads 1 --data synthetic --test-size 21 --batch 8 --tta flip "
+      "eval" + on_device() +
+      " --json --dtype f64 --threads 1 --data synthetic --test-size 21 --batch 8 --tta flip "
       "--weights ";
   const json one = json::parse(run(arguments + weights()).out);
   for (const std::string layout :
@@ -94,7 +95,7 @@ TEST(Inference, PredictOnRanks) {
   ASSERT_GE(files.size(), 3u);
   files.resize(3);
   const std::string arguments =
-      "predict --dtype f64 --threads 1 --weights " + weights() + " " + files[0];
+      "predict" + on_device() + " --dtype f64 --threads 1 --weights " + weights() + " " + files[0];
   const std::string all = arguments + " " + files[1] + " " + files[2];
   std::vector<json> one;  // an image at a time
   for (const json& line : lines(run(all + " --batch 1"))) one.push_back(line);
@@ -115,18 +116,26 @@ TEST(Inference, PredictOnRanks) {
 }
 
 // The images before the one that cannot be read have their lines; the error is said once, by the
-// rank that met it.
+// rank that met it, and names all that cannot be read or are not there.
 TEST(Inference, APictureThatCannotBeRead) {
   const std::string bad = (scratch() / "bad_picture.png").string(),
-                    good = TESSERA_SOURCE_DIR "/tests/golden/disc.png";
+                    good = TESSERA_SOURCE_DIR "/tests/golden/disc.png",
+                    worse = (scratch() / "worse_picture.png").string(),
+                    gone = (scratch() / "gone_picture.png").string();
   write(bad, "not an image");
+  write(worse, "");
   for (const std::string layout : {"", " --np 2 --comm local"}) {
     const Result r = run("predict --threads 1 --weights " + weights() + " " + good + " " + good +
-                         " " + good + " " + bad + " " + good + layout);
+                         " " + good + " " + bad + " " + good + " " + worse + " " + gone + layout);
     EXPECT_EQ(r.code, 3) << r.err;
     EXPECT_EQ(lines(r).size(), 3u) << r.out;
     EXPECT_NE(r.err.find("bad_picture.png"), std::string::npos) << r.err;
     EXPECT_EQ(r.err.find("error:"), r.err.rfind("error:")) << r.err;
+    for (const char* other : {"worse_picture.png", "gone_picture.png"}) {
+      const std::size_t at = r.err.find(other);
+      ASSERT_NE(at, std::string::npos) << other << "\n" << r.err;
+      EXPECT_LT(r.err.rfind("also:", at), at) << other << "\n" << r.err;
+    }
   }
 }
 

@@ -149,6 +149,9 @@ TEST(Ranks, BenchComm) {
           << refused.err;
     }
   }
+  const Result card = run("bench comm --np 2 --comm local --device cuda");
+  EXPECT_EQ(card.code, 2) << card.err;
+  EXPECT_NE(card.err.find("between memory of the host"), std::string::npos) << card.err;
   // Bytes are those that move: 8 are two numbers, too few for three ranks; of 64, 60 are three
   // equal parts.
   const json parts = json::parse(
@@ -266,6 +269,17 @@ TEST(Ranks, WrongLaunches) {
       mpirun(2, "train" + small + "--data cifar10:/nowhere --out " + out.string());
   EXPECT_EQ(missing.code, 3) << missing.err;
   EXPECT_EQ(missing.err.find("error:"), missing.err.rfind("error:")) << missing.err;
+}
+
+// mpirun ends with a code of its own where it cannot start a rank; it is said, as a lost rank.
+TEST(Ranks, AHostThatIsNotThere) {
+  if (!has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  write(scratch() / "no_hosts", "no..host slots=2\n");
+  const Result r = run("train" + small + "--np 2 --hostfile " + (scratch() / "no_hosts").string() +
+                       " --out " + (scratch() / "ranks_nowhere").string());
+  EXPECT_EQ(r.code, 7) << r.err;
+  EXPECT_NE(r.err.find("and no rank has begun"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("tessera doctor --hostfile"), std::string::npos) << r.err;
 }
 
 }  // namespace

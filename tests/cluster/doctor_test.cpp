@@ -83,6 +83,18 @@ TEST(Doctor, WhatOneHostHasThatTheOthersHaveNot) {
   EXPECT_EQ(only(hosts(2), links(2), {"node2", "node3"}), "problem: node2, node3 did not answer");
 }
 
+// A host that is slow because of other work is no reason for a script to stop.
+TEST(Doctor, ABusyHostGetsNotesAlone) {
+  std::vector<HostFacts> all = hosts(3);
+  all[2].load = 12, all[2].disk_mb_s = 20, all[2].gflops = 100;
+  const auto found = judge_hosts(all, links(3), {});
+  ASSERT_EQ(found.size(), 3u);
+  for (const DoctorFinding& f : found) {
+    EXPECT_FALSE(f.problem) << f.text;
+    EXPECT_NE(f.text.find("busy"), f.text.npos) << f.text;
+  }
+}
+
 TEST(Doctor, RanksOfOneMachineOnTheSameCores) {
   std::vector<HostFacts> all = hosts(2);
   for (HostFacts& h : all) h.machine = "one", h.bound = 1, h.cores_bound = "0";

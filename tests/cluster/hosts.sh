@@ -17,7 +17,6 @@ done
 id=tess$$
 ip netns add ${id}s 2>/dev/null || { echo "hosts.sh: not run: the kernel allows no network namespaces"; exit 77; }
 work=$(mktemp -d /tmp/tessera_hosts.XXXXXX)
-failed=0
 address() { echo 10.231.8.$1; }
 finish() {
   for i in 1 2 3; do
@@ -28,12 +27,7 @@ finish() {
   rm -rf "$work"
 }
 trap finish EXIT
-say() { echo "$*" | tee -a "$transcript"; }
-hold() {  # hold WHAT CONDITION...
-  local what=$1
-  shift
-  if "$@"; then say "held: $what"; else say "FAILED: $what"; failed=1; fi
-}
+. tests/cluster/held.sh
 
 ip -n ${id}s link add sw type bridge
 ip -n ${id}s link set sw up
@@ -83,8 +77,10 @@ segments() { python3 -c 'import json,sys; print(*[s.get("after_step", 0) for s i
 say "$("$build/tessera" version), $(mpirun --version | head -1), $(date -u +%F)"
 say; say "== doctor: all links alike (1 Gb/s)"
 for i in 1 2 3; do limit $i 1gbit; done
-status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$work" 2>&1 | tee -a "$transcript" || status=$?
-say "exit status $status"
+status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$work" >"$work/doctor" 2>&1 || status=$?
+tee -a "$transcript" <"$work/doctor"
+hold "it looked at the links (exit status $status)" grep -q "^all-reduce of all" "$work/doctor"
+hold "no link is called slow" bash -c '! grep "problem: .*link" "$0"' "$work/doctor"
 
 say; say "== doctor: the third host has 100 Mb/s"
 limit 3 100mbit
@@ -100,6 +96,25 @@ status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$w
 hold "exit status 1" test $status = 1
 hold "it is named" grep -q "$(address 2) did not answer" "$work/doctor"
 rm "$work/down-$(address 2)"
+
+say; say "== the README's lines for hosts, with fewer ranks"
+readme_run 48
+pasted() {  # pasted PATTERN: the command of the README that has it, on the hosts of this test
+  local line
+  line=$(readme_line "$1" "s|build/tessera|$build/tessera|; s|--hostfile hosts|--hostfile $work/hostfile|
+    s|--np 4:8|--np 2:3|; s|-np 8|-np 2|") || return 1
+  say "\$ $line"
+  "$work/agent" "$(address 1)" "cd $work && env $(env | grep '^OMPI_' | tr '\n' ' ') $line" \
+    >>"$work/pasted.log" 2>&1
+}
+hold "mpirun over hosts" pasted '^mpirun -np 8 --hostfile hosts'
+hold "--np MIN:MAX --restarts" pasted 'train run.toml --np 4:8'
+hold "both came to their end" test "$(ls "$work"/runs/*/summary.json | wc -l)" = 2
+status=0
+pasted 'doctor --hostfile hosts' || status=$?
+hold "doctor" test $status -le 1
+hold "it spoke of three hosts" grep -q "^h3 " "$work/pasted.log"
+tail -n 40 "$work/pasted.log" >>"$transcript"
 
 say; say "== a host is lost for a while: --np 2:3 --restarts 3"
 steps=1200
@@ -161,6 +176,7 @@ ip -n ${id}s link set p2 down
 status=0; wait $job || status=$?
 tee -a "$transcript" <"$work/cut.log"
 hold "exit status 0, without the host" test $status = 0
+hold "it is named" grep -q "$(address 2) does not answer (rank 1): it is lost or cut off" "$work/cut.log"
 hold "it was left out" grep -q "without $(address 2), which does not answer" "$work/cut.log"
 hold "no rank is left on it" bash -c "! ip netns pids ${id}2 | xargs -r ps -o args= -p | grep -q 'tessera train'"
 

@@ -94,6 +94,8 @@ void lose_a_host(const std::string& name, const std::string& length, bool comes_
     EXPECT_EQ(job.wait(), 0) << place.said();
   }
   const std::string log = place.said();
+  EXPECT_TRUE(says(log, "tessera-b does not answer (rank 1): it is lost or cut off\nrestart 1"))
+      << log;
   EXPECT_TRUE(says(log,
                    "restart 1 of 2: from the newest checkpoint, 1 of 2 ranks, without "
                    "tessera-b, which does not answer; dp 1 instead of 2, 2 micro-batches "
@@ -116,7 +118,9 @@ TEST(LostHost, TheJobGoesOnWithTheOthers) {
 
 TEST(Long, AHostThatComesBackIsTakenInAgain) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
-  lose_a_host("host_back", "3000", true);
+  ::setenv("TESSERA_ASK_HOSTS_S", "2", 1);
+  lose_a_host("host_back", "1000", true);
+  ::unsetenv("TESSERA_ASK_HOSTS_S");
 }
 
 TEST(LostHost, TooFewRanksEndTheJob) {
@@ -129,10 +133,26 @@ TEST(LostHost, TooFewRanksEndTheJob) {
   ASSERT_TRUE(place.reached(6)) << place.said();
   hosts.lose("tessera-b");
   EXPECT_EQ(job.wait(), 7) << place.said();
+  EXPECT_TRUE(says(place.said(), "tessera-b does not answer (rank 1)")) << place.said();
   EXPECT_TRUE(says(place.said(),
                    "the hosts that answer have room for 1 of 2 ranks, and fewer than "
                    "2 cannot go on"))
       << place.said();
+}
+
+// Also where no restart is left it is named.
+TEST(LostHost, IsNamedWithoutRestarts) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  Place place("no_restart");
+  Hosts hosts(place);
+  Process job("train" + steps + "120 --np 2 --hostfile " + hosts.file().string() + " --out " +
+                  place.out().string(),
+              place.log);
+  ASSERT_TRUE(place.reached(6)) << place.said();
+  hosts.lose("tessera-a");
+  EXPECT_EQ(job.wait(), 7) << place.said();
+  EXPECT_TRUE(says(place.said(), "tessera-a does not answer (rank 0)")) << place.said();
+  EXPECT_FALSE(says(place.said(), "tessera-b does not")) << place.said();
 }
 
 }  // namespace

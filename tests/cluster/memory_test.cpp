@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "checkpoint/memory_level.h"
 #include "cluster/place.h"
@@ -117,6 +118,31 @@ TEST(Memory, AHostThatIsLostIsFoundOnTheOther) {
     level.end();
   });
   EXPECT_TRUE(left_in_memory().empty()) << left_in_memory().front();
+}
+
+// Where /dev/shm has no room, as in many containers, the level ends with a note, and the run goes
+// on.
+TEST(Memory, ASmallDevShmEndsTheLevelAndNotTheRun) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  if (std::system("unshare -rm true 2>/dev/null") != 0)
+    GTEST_SKIP() << "this machine lets nobody mount a small disk (unshare -rm)";
+  Place place("small_shm");
+  write(place.folder / "small.sh",
+        "mount -t tmpfs -o size=256k tmpfs /dev/shm || exit 99\n"
+        "export OMPI_MCA_btl=self,tcp\n" TESSERA_BINARY
+        " train --model vit_micro --set model.depth=1 --set data.train_size=88 --set "
+        "data.test_size=16 --global-batch 32 --threads 1 --steps 12 --np 1 --restarts 1 --set "
+        "checkpoint.memory_every=2 --quiet --out " +
+            place.out().string() + " >" + place.log.string() + " 2>&1\n");
+  const int status =
+      std::system(("unshare -rm sh " + (place.folder / "small.sh").string()).c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 0) << place.said();
+  const std::string log = read(place.out() / "log.txt");
+  EXPECT_TRUE(std::regex_search(
+      log, std::regex("note: no checkpoints in memory any more: /dev/shm/.*: the disk is too full: "
+                      "[0-9]+ bytes are needed, [0-9]+ are free\n")))
+      << log;
+  EXPECT_TRUE(fs::exists(place.out() / "weights.safetensors"));
 }
 
 }  // namespace

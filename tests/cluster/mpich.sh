@@ -11,13 +11,8 @@ transcript=${3:-/dev/null}
 command -v mpirun.mpich >/dev/null || { echo "mpich.sh: not run: mpirun.mpich not found (Debian: mpich, libmpich-dev)"; exit 77; }
 work=$(mktemp -d /tmp/tessera_mpich.XXXXXX)
 trap 'rm -rf "$work"' EXIT
-failed=0
-say() { echo "$*" | tee -a "$transcript"; }
-hold() {
-  local what=$1
-  shift
-  if "$@"; then say "held: $what"; else say "FAILED: $what"; failed=1; fi
-}
+export OMPI_MCA_rmaps_base_oversubscribe=1  # four ranks wherever this runs
+. tests/cluster/held.sh
 tiny=(--model vit_micro --set model.depth=1 --set data.train_size=512 --set data.test_size=32 --global-batch 32 --threads 1
   --set run.eval_every=0 --set checkpoint.every=20 --set parallel.hang_s=8 --quiet)
 train() { "$1/tessera" train "${tiny[@]}" "${@:2}"; }
@@ -32,8 +27,9 @@ pid_of() { cat "$work/$1"/.ranks-*/rank-"$2" "$work"/.ranks-*/rank-"$2" 2>/dev/n
 
 say "$(mpirun.mpich --version | sed -n 's/ *Version: *//p' | head -1 | sed 's/^/MPICH /'), $("$mpich/tessera" version), $(date -u +%F)"
 say; say "== the suite of rank tests"
-hold "all of them" ctest --test-dir "$mpich" --output-on-failure --no-tests=error -R '^comm_mpi_' 2>&1 | tee -a "$transcript"
-((PIPESTATUS[0] == 0)) || failed=1
+status=0; ctest --test-dir "$mpich" --output-on-failure --no-tests=error -R '^comm_mpi_' >"$work/suite" 2>&1 || status=$?
+tee -a "$transcript" <"$work/suite"
+hold "all of them (ctest ends with $status)" test $status = 0
 
 say; say "== trainings of both MPIs have the same bits"
 train "$build" --steps 60 --np 2 --out "$work/open" 2>&1 | tee -a "$transcript"

@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <optional>
 #include <set>
 
+#include "base/threads.h"
 #include "cluster/place.h"
 
 namespace tessera::test::placement_test {
@@ -51,13 +54,61 @@ TEST(Placement, AJobSaysWhereItsRanksAre) {
         how + " --out " + out.string());
     EXPECT_EQ(job.code, 0) << job.err;
     const auto shares = tessera::run::share_out(tessera::run::own_cpus(), 2, true);
-    const std::string expected = shares.empty() || how == "none"
-                                     ? "shared memory\n"
-                                     : "; cores: rank 0 on " + tessera::run::cpu_list(shares[0]) +
-                                           ", rank 1 on " + tessera::run::cpu_list(shares[1]) +
-                                           "\n";
+    const std::string expected =
+        how == "none"    ? "; cores: not placed (run.place = \"none\")"
+        : shares.empty() ? "; cores: not placed (more ranks than cores)"
+                         : "; cores: rank 0 on " + tessera::run::cpu_list(shares[0]) +
+                               ", rank 1 on " + tessera::run::cpu_list(shares[1]) + "\n";
     EXPECT_TRUE(says(job.out + job.err, expected)) << expected << job.out << job.err;
+    const std::string kept = json::parse(read(out / "summary.json"))["placement"];
+    EXPECT_EQ(kept.find("cores: "), 0u) << kept;
+    EXPECT_EQ(says(kept, "not placed"), how == "none" || shares.empty()) << kept;
   }
+}
+
+// Takes a variable away for as long as it lives.
+class Without {
+ public:
+  explicit Without(const char* name) : name_(name) {
+    if (const char* value = std::getenv(name)) value_ = value;
+    ::unsetenv(name);
+  }
+  ~Without() {
+    if (value_) ::setenv(name_, value_->c_str(), 1);
+  }
+
+ private:
+  const char* name_;
+  std::optional<std::string> value_;
+};
+
+// Like mpirun, which refuses more ranks than slots, every verb with ranks wants to be asked.
+TEST(Placement, MoreRanksThanCoresMustBeAskedFor) {
+  const Without open_mpi("OMPI_MCA_rmaps_base_oversubscribe"),
+      prrte("PRTE_MCA_rmaps_default_mapping_policy");
+  const std::string cores = std::to_string(available_cores()),
+                    out = " --out " + (scratch() / "crowd").string(),
+                    command =
+                        "train --model vit_micro --set model.depth=1 --set data.train_size=1024 "
+                        "--set data.test_size=16 --steps 1 --quiet --comm local --global-batch ";
+  const std::string many = std::to_string(2 * available_cores());
+  const Result refused = tessera::test::run(command + many + " --np " + many + out);
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_TRUE(says(refused.err, many + " ranks x 1 thread on " + cores) &&
+              says(refused.err, "--oversubscribe starts them all the same"))
+      << refused.err;
+  const Result threads = tessera::test::run(command + "16 --np 2 --threads " + many + out);
+  EXPECT_EQ(threads.code, 2) << threads.err;
+  EXPECT_TRUE(says(threads.err, "2 ranks x " + many + " threads on " + cores)) << threads.err;
+  const Result asked =
+      tessera::test::run(command + "16 --np 2 --oversubscribe --threads " + many + out);
+  EXPECT_EQ(asked.code, 0) << asked.err;
+  EXPECT_TRUE(says(asked.err, "warning: 2 ranks x")) << asked.err;
+  const Result other = tessera::test::run("bench comm --np " + many);
+  EXPECT_EQ(other.code, 2) << other.err;
+  EXPECT_TRUE(says(other.err, "--oversubscribe starts them all the same")) << other.err;
+  for (const std::string verb : {"train", "eval", "predict", "bench comm", "bench infer"})
+    EXPECT_TRUE(says(tessera::test::run("help " + verb).out, "--oversubscribe")) << verb;
 }
 
 }  // namespace

@@ -129,6 +129,32 @@ TEST(Restarts, ARequestToStopIsNoFailure) {
   }
 }
 
+// Many more ranks than cores: one of them is killed, another one stopped.
+TEST(Long, ThirtyTwoRanks) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const std::string many = "train" + steps +
+                           "--set checkpoint.every=5 --set parallel.hang_s=30 --np 32 "
+                           "--restarts 3 --out ";
+  const fs::path reference = scratch() / "thirty_two_whole";
+  ASSERT_EQ(run(many + reference.string()).code, 0);
+  Place place("thirty_two");
+  Process job(many + place.out().string(), place.log);
+  const int killed = place.pid_of(31);
+  ASSERT_TRUE(place.opened() && place.reached(8)) << place.said();
+  const std::set<std::string> before = place.pulses();
+  ::kill(killed, SIGKILL);
+  const int stopped = place.pid_of(17, before);
+  ASSERT_GT(stopped, 0) << place.said();
+  ASSERT_TRUE(place.reached(14)) << place.said();
+  ::kill(stopped, SIGSTOP);
+  EXPECT_EQ(job.wait(), 0) << place.said();
+  const std::string log = place.said();
+  EXPECT_TRUE(says(log, "error: rank 31 (") && says(log, "killed from outside (SIGKILL)")) << log;
+  EXPECT_TRUE(says(log, "error: rank 17 (") && says(log, "is stopped (SIGSTOP")) << log;
+  EXPECT_TRUE(says(log, "restart 2 of 3: ") && !says(log, "restart 3 of 3")) << log;
+  expect_same(place, {read(reference / "weights.safetensors"), losses(reference)});
+}
+
 int parent_of(int pid) {
   const std::string stat = read("/proc/" + std::to_string(pid) + "/stat");
   const auto name_ends = stat.rfind(')');

@@ -4,7 +4,8 @@
 #   tests/cluster/slurm.sh BUILD [TRANSCRIPT]     exit status 0: everything held; 77: there is no Slurm here
 #
 # srun over both nodes gives the bits of `--np`; sbatch with --signal=USR1@ saves, ends with 75 and goes on when it is requeued; a job of
-# a partition with precedence preempts one that goes on afterwards; scancel loses nothing. Everything that was started ends with the script.
+# a partition with precedence preempts one that goes on afterwards; scancel loses nothing; the job file for cards is one that Slurm takes.
+# Everything that was started ends with the script.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$(realpath "${1:?the build folder}")
@@ -18,17 +19,11 @@ work=$(mktemp -d /tmp/tessera_slurm.XXXXXX)
 chmod 755 "$work"
 host=$(hostname -s)
 daemons=()
-failed=0
+. tests/cluster/held.sh
 
 # Two nodes of one machine share what PMIx keeps in shared memory: it shall keep its own.
 export PMIX_MCA_gds=hash
-say() { echo "$*" | tee -a "$transcript"; }
 run() { say "\$ $*"; "$@" 2>&1 | tee -a "$transcript"; return "${PIPESTATUS[0]}"; }
-hold() {  # hold WHAT CONDITION...
-  local what=$1
-  shift
-  if "$@"; then say "held: $what"; else say "FAILED: $what"; failed=1; fi
-}
 finish() {
   scancel --user=root 2>/dev/null || true
   sleep 1
@@ -71,11 +66,13 @@ KillWait=30
 SchedulerParameters=requeue_setup_env_fail,bf_interval=5,sched_interval=5
 SlurmctldPort=16817
 MpiDefault=pmix
-NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=17001 CPUs=2 State=UNKNOWN
-NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=17002 CPUs=2 State=UNKNOWN
+GresTypes=gpu
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=17001 CPUs=2 Gres=gpu:1 State=UNKNOWN
+NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=17002 CPUs=2 Gres=gpu:1 State=UNKNOWN
 PartitionName=low Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
 PartitionName=high Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 CONF
+  echo "NodeName=n[1-2] Name=gpu File=/dev/null" >"$work/gres.conf"  # it is only counted
   export SLURM_CONF=$work/slurm.conf
   slurmctld -D >"$work/ctld.out" 2>&1 &
   daemons+=($!)
@@ -104,12 +101,12 @@ restarted() { (($(scontrol show job "$1" | sed -n 's/.*Restarts=\([0-9]*\).*/\1/
 tessera=$build/tessera
 tiny=(--model vit_micro --set model.depth=1 --set data.train_size=512 --set data.test_size=32 --global-batch 32 --threads 1
   --set run.eval_every=0 --set checkpoint.every=50 --quiet)
-submit() {  # submit NAME SBATCH-OPTION... -- TRAIN-ARGUMENT...: the number of the job
+submit() {  # submit NAME SBATCH-OPTION... -- TRAIN-ARGUMENT...: the number of the job, of $file
   local name=$1 options=()
   shift
   while [[ $1 != -- ]]; do options+=("$1"); shift; done
   shift
-  TESSERA=$tessera sbatch --parsable --chdir="$work" --output="$work/$name.log" "${options[@]}" "$PWD/deploy/slurm_cpu.sbatch" "$@"
+  TESSERA=$tessera sbatch --parsable --chdir="$work" --output="$work/$name.log" "${options[@]}" "$PWD/deploy/${file:-slurm_cpu.sbatch}" "$@"
 }
 
 start_cluster
@@ -119,6 +116,22 @@ say; say "== srun over two nodes: the bits of --np 2"
 run "$tessera" train "${tiny[@]}" --steps 60 --np 2 --out "$work/alone"
 run srun --mpi=pmix -N2 -n2 "$tessera" train "${tiny[@]}" --steps 60 --out "$work/srun"
 hold "the weights of srun are those of --np" same "$work/srun" "$work/alone"
+
+say; say "== the README's lines for Slurm, with fewer ranks"
+readme_run 32
+pasted() {  # pasted PATTERN: the command of the README that has it, with one rank a node
+  local line
+  line=$(readme_line "$1" "s|build/tessera|$tessera|; s|deploy/|$PWD/deploy/|
+    s|--ntasks-per-node=4|--ntasks-per-node=1|") || return 1
+  say "\$ $line"
+  (cd "$work" && TESSERA=$tessera bash -c "$line")
+}
+hold "srun" pasted '^srun -N 2'
+hold "its run came to its end" test "$(ls "$work"/runs/*/summary.json | wc -l)" = 1
+rm -rf "$work/runs"
+pasted '^sbatch --nodes=2' >"$work/submitted"
+hold "sbatch" wait_for 90 in_state "$(sed -n 's/Submitted batch job //p' "$work/submitted")" COMPLETED
+hold "its run came to its end" test "$(ls "$work"/runs/*/summary.json | wc -l)" = 1
 
 # Enough steps to be interrupted, as many as this machine does in three quarters of a minute.
 begin=$(date +%s%N)
@@ -165,6 +178,8 @@ run kill -9 "$victim"
 hold "it has come to its end all the same" wait_for 300 in_state "$job" COMPLETED
 run cat "$work/lost.log"
 hold "the rank was named" grep -q "rank 1 (.*killed from outside (SIGKILL)" "$work/lost.log"
+run "$tessera" train "${tiny[@]}" --steps 400 --np 2 --out "$work/whole400"
+hold "its weights are those of a run that nobody disturbed" same "$work/lost" "$work/whole400"
 
 say; say "== scancel and the same command again"
 job=$(submit cancel -p low --nodes=2 -- "${tiny[@]}" --steps 300 --out "$work/cancel")
@@ -174,6 +189,8 @@ hold "the job has saved" wait_for 60 grep -q "tessera ended with 75" "$work/canc
 run scancel "$job"
 job=$(submit again -p low --nodes=2 -- "${tiny[@]}" --steps 300 --out "$work/cancel")
 hold "the next one goes on to the end" wait_for 300 in_state "$job" COMPLETED
+run "$tessera" train "${tiny[@]}" --steps 300 --np 2 --out "$work/whole300"
+hold "its weights are those of a run that nobody disturbed" same "$work/cancel" "$work/whole300"
 
 say; say "== restarts inside of an allocation: --np with --restarts starts its ranks with mpirun on both nodes"
 cat >"$work/inside.sbatch" <<BATCH
@@ -190,6 +207,16 @@ run kill -9 "$victim"
 hold "it has come to its end by itself" wait_for 300 grep -q "tessera ended with 0" "$work/inside.log"
 run cat "$work/inside.log"
 hold "it started its ranks again" grep -q "restart 1 of 2" "$work/inside.log"
+hold "its weights are those of a run that nobody disturbed" same "$work/inside" "$work/whole400"
+
+say; say "== the job file for cards: two nodes with one each that is none, and ranks that compute on the CPU"
+cards=(--nodes=2 --ntasks-per-node=1 --cpus-per-task=1)
+TESSERA=$tessera hold "Slurm takes it" run sbatch --test-only "${cards[@]}" --gpus-per-node=1 deploy/slurm_gpu.sbatch
+hold "and refuses two cards of a node" bash -c '! sbatch --test-only "$@" --gpus-per-node=2 deploy/slurm_gpu.sbatch 2>/dev/null' - "${cards[@]}"
+job=$(file=slurm_gpu.sbatch submit cards "${cards[@]}" --gpus-per-node=1 -- "${tiny[@]}" --steps 60 --device cpu --out "$work/cards")
+hold "it has come to its end" wait_for 120 in_state "$job" COMPLETED
+run cat "$work/cards.log"
+hold "its weights are those of --np" same "$work/cards" "$work/alone"
 
 say
 if ((failed)); then say "slurm.sh: FAILED"; else say "slurm.sh: everything held"; fi

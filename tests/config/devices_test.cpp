@@ -86,5 +86,27 @@ TEST(Devices, EqualSharesAndDriftAreWorthANote) {
   EXPECT_FALSE(has(notes({"run.device=cpu,cpu"}), "different devices"));
 }
 
+// What may be given up for speed says what it costs, or that nothing gains.
+TEST(Devices, LibertiesAreForCards) {
+  const auto notes = [](const Sets& sets) {
+    const Loaded loaded = launch(1, sets);
+    return join(loaded.notes, "\n");
+  };
+  EXPECT_FALSE(launch(1, {}).config.precision.tf32);
+  EXPECT_TRUE(launch(1, {}).config.run.deterministic);
+
+  EXPECT_EQ(notes({"run.device=cuda", "precision.tf32=true"}), "");
+  EXPECT_TRUE(has(notes({"precision.tf32=true"}),
+                  "precision.tf32 = true changes nothing: it is for cards"));
+  EXPECT_TRUE(has(notes({"run.device=cuda", "precision.tf32=true", "precision.dtype=bf16"}),
+                  "precision.tf32 = true changes nothing: it is for f32"));
+
+  const std::string any_order = "run.deterministic=false";
+  EXPECT_TRUE(has(notes({any_order}), "no kernel of the CPU would be faster"));
+  EXPECT_TRUE(has(notes({any_order, "run.device=cuda"}), "changes nothing: only convolutions"));
+  const std::string said = notes({any_order, "run.device=cuda", "model.name=resnet50"});
+  EXPECT_TRUE(has(said, "may differ in their last bits") && !has(said, "changes nothing")) << said;
+}
+
 }  // namespace
 }  // namespace tessera::config::devices_test

@@ -224,6 +224,14 @@ TEST(Precision, Fp8IsForOneRank) {
               "precision.dtype = \"fp8\" is for one rank");
 }
 
+TEST(Precision, Fp8IsForTransformers) {
+  for (const char* model : {"vit_b_16", "swin_t"})
+    EXPECT_EQ(read("", {with("--dtype", "fp8"), with("--model", model)}).precision.dtype, "fp8");
+  expect_says(refusal("", {with("--dtype", "fp8"), with("--model", "resnet50")}),
+              "precision.dtype = \"fp8\" is for the products in blocks of a transformer, and this "
+              "model has none");
+}
+
 TEST(Swin, KeysOfItsOwn) {
   Config c = read(
       "[model]\nname = \"swin_t\"\ndepths = [2, 3]\nheads = [4, 6]\nwindow = [5, 4]\nmlp_ratio = "

@@ -55,12 +55,13 @@ TEST(ChoiceText, EveryFieldOfAConvolutionIsInItsKey) {
   changed([](DnnConv& c) { c.pass = ConvPass::filter_grad; });
   changed([](DnnConv& c) { c.dtype = ir::DType::bf16; });
   changed([](DnnConv& c) { c.tf32 = true; });
+  changed([](DnnConv& c) { c.any_order = true; });
   for (const auto size :
        {&DnnConv::b, &DnnConv::h, &DnnConv::w, &DnnConv::c, &DnnConv::p, &DnnConv::q, &DnnConv::o,
         &DnnConv::k, &DnnConv::l, &DnnConv::stride, &DnnConv::pad, &DnnConv::workspace,
         &DnnConv::align_images, &DnnConv::align_filters, &DnnConv::align_results})
     changed([&](DnnConv& c) { c.*size = 77; });
-  EXPECT_EQ(keys.size(), 20u);
+  EXPECT_EQ(keys.size(), 21u);
 }
 
 TEST(ChoiceText, BytesComeBack) {

@@ -2,7 +2,9 @@
 // a card that is not there, and what it says about failures.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <optional>
 
 #include "base/check.h"
@@ -97,7 +99,9 @@ TEST(CudaFailures, EachIsASentenceWithItsKind) {
   EXPECT_FALSE(error_of(cudaSuccess, "launch a graph"));
   EXPECT_EQ(said(cudaErrorNoDevice).kind, ErrorKind::device);
   EXPECT_NE(said(cudaErrorNoDevice).message.find("found none"), std::string::npos);
-  EXPECT_NE(said(cudaErrorSystemDriverMismatch).message.find("or newer"), std::string::npos);
+  const Error old = said(cudaErrorSystemDriverMismatch);
+  EXPECT_EQ(old.exit_code(), 10);
+  EXPECT_NE(old.message.find("or newer"), std::string::npos) << old.what();
   EXPECT_EQ(said(cudaErrorMemoryAllocation).kind, ErrorKind::memory);
   EXPECT_NE(said(cudaErrorECCUncorrectable).message.find("was lost"), std::string::npos);
   EXPECT_NE(said(cudaErrorNoKernelImageForDevice).hint.find("cuda-all"), std::string::npos);
@@ -179,11 +183,43 @@ TEST(CudaLibrary, WhatWasLookedForIsNamed) {
   EXPECT_THROW(c.symbol<double(double)>("no_such_function"), Error);
 }
 
+// Under every launcher the ranks of a machine go round its cards.
+TEST(CudaCards, AreSharedOutByTheRankOnTheMachine) {
+  std::map<std::string, std::string> set;
+  const Environment environment = [&](const char* name) {
+    const auto found = set.find(name);
+    return found == set.end() ? nullptr : found->second.c_str();
+  };
+  EXPECT_EQ(card_for(4, -1, environment), 0);  // no launcher
+  for (const char* launcher : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
+                               "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}) {
+    for (int rank = 0; rank < 9; ++rank) {
+      set = {{launcher, std::to_string(rank)}};
+      EXPECT_EQ(local_rank(-1, environment), rank) << launcher;
+      EXPECT_EQ(card_for(4, -1, environment), rank % 4) << launcher;
+      EXPECT_EQ(card_for(1, -1, environment), 0) << launcher;
+    }
+    EXPECT_EQ(card_for(4, 2, environment), 2) << launcher << ": a thread knows its own number";
+  }
+  set = {{"OMPI_COMM_WORLD_LOCAL_RANK", "3"}, {"SLURM_LOCALID", "0"}};
+  EXPECT_EQ(card_for(4, -1, environment), 3);  // mpirun inside of a job of srun
+  set["TESSERA_CUDA_CARD"] = "1";
+  EXPECT_EQ(card_for(4, -1, environment), 1);
+  for (const char* wrong : {"4", "-1"}) {
+    set["TESSERA_CUDA_CARD"] = wrong;
+    EXPECT_THROW(card_for(4, -1, environment), Error) << wrong;
+  }
+}
+
 TEST(CudaFacts, AreNamesAndValues) {
   for (const auto& [name, value] : facts()) {
     EXPECT_FALSE(name.empty());
     EXPECT_FALSE(value.empty()) << name;
   }
+  const auto all = facts();
+  const bool said = std::any_of(all.begin(), all.end(),
+                                [](const auto& fact) { return fact.first == "peer access"; });
+  EXPECT_EQ(said, !machinery().cards.empty());
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "ir/builder.h"
 #include "ir/texts.h"
+#include "ir/verify.h"
 
 namespace tessera::ir::verify_test {
 namespace {
@@ -114,6 +115,41 @@ TEST(Verify, CatchesEachMistake) {
     Program p = parse(sound);
     m.make(p);
     SCOPED_TRACE(m.what);
+    EXPECT_SAYS(message_of([&] { verify(p); }), m.words);
+  }
+}
+
+// What was sound before does not hide what is wrong now.
+TEST(Verify, CatchesEachMistakeInWhatAPassMade) {
+  const Program before = parse(sound);
+  EXPECT_NO_THROW(verify(before, before));
+  for (const Mistake& m : mistakes()) {
+    Program p = before;
+    m.make(p);
+    SCOPED_TRACE(m.what);
+    EXPECT_SAYS(message_of([&] { verify(p, before); }), m.words);
+  }
+  const std::vector<Mistake> table = {
+      {"an attribute", [](Program& p) { std::get<Contract>(p.eqns[0].attrs).sig = "bc,cf->bf"; },
+       "but c is 6"},
+      {"an op", [](Program& p) { p.eqns[1].op = Op::relu, p.eqns[1].attrs = Gelu{}; },
+       "relu was given the attributes of another op"},
+      {"an operand",
+       [](Program& p) {
+         value(p, w).type.shape = {9, 6}, value(p, 4).type.shape = {9, 6};
+       },
+       "h is declared f32[4,8] but contract gives f32[4,9]"},
+      {"a place", [](Program& p) { value(p, y).type.at.clear(); }, "y is not placed on dp"},
+      {"a place of an operand", [](Program& p) { value(p, x).type.at.clear(); },
+       "h is not placed on dp"},
+      {"another mesh", [](Program& p) { p.mesh.axes[0].kind = Axis::stage; },
+       "is sharded on an axis of stages"},
+  };
+  for (const Mistake& m : table) {
+    Program p = before;
+    m.make(p);
+    SCOPED_TRACE(m.what);
+    EXPECT_SAYS(message_of([&] { verify(p, before); }), m.words);
     EXPECT_SAYS(message_of([&] { verify(p); }), m.words);
   }
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include "base/rng.h"
 #include "ops/cases.h"
@@ -60,14 +61,40 @@ double value_of(Fill fill, int classes, const ir::Shape& shape, Key key, std::in
   return 0;
 }
 
+// What an operand is drawn from; a case's name alone need not say it all.
+using Drawing = std::tuple<std::string, std::size_t, Fill, int, ir::Shape>;
+
+std::vector<float> draw(const Drawing& drawing) {
+  const auto& [name, n, fill, classes, shape] = drawing;
+  const Key key = Key{}.with(name).with(n);
+  std::vector<float> out(static_cast<std::size_t>(ir::elements(shape)));
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(value_of(fill, classes, shape, key, static_cast<std::int64_t>(i)));
+  return out;
+}
+
+// Every mode asks for the operands of every case again, and drawing them is most of the work: they
+// are drawn once, as long as there is room.
+std::vector<float> drawn(const Drawing& drawing) {
+  constexpr std::size_t most = 64 << 20;  // numbers, 256 MiB
+  static std::mutex mutex;
+  static std::map<Drawing, std::vector<float>> known;
+  static std::size_t kept = 0;
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find(drawing); found != known.end()) return found->second;
+  std::vector<float> fresh = draw(drawing);
+  if (kept + fresh.size() > most) return fresh;
+  kept += fresh.size();
+  return known.emplace(drawing, std::move(fresh)).first->second;
+}
+
 std::vector<Array> drawn_operands(const Case& c, ir::DType element) {
   std::vector<Array> out;
   for (std::size_t n = 0; n < c.in.size(); ++n) {
     const Operand& o = c.in[n];
     Array a(!c.fixed && o.dtype == ir::DType::f32 ? element : o.dtype, o.shape);
-    const Key key = Key{}.with(c.name).with(n);
-    for (std::int64_t i = 0; i < a.size(); ++i)
-      a.set(i, rounded(value_of(o.fill, c.classes, o.shape, key, i)));
+    const std::vector<float> values = drawn({c.name, n, o.fill, c.classes, o.shape});
+    for (std::int64_t i = 0; i < a.size(); ++i) a.set(i, values[static_cast<std::size_t>(i)]);
     if (o.fill == Fill::probabilities)
       for (std::int64_t i = 0, width = o.shape.back(); i < a.size(); i += width) {
         double sum = 0;
@@ -83,16 +110,16 @@ std::vector<Array> drawn_operands(const Case& c, ir::DType element) {
 
 // A case asks for its operands many times over: those of the last question of each dtype are kept.
 std::vector<Array> make_operands(const Case& c, ir::DType element) {
-  struct Drawn {
+  struct Last {
     std::string name;
     std::vector<Array> operands;
   };
   static std::mutex mutex;
-  static std::map<ir::DType, Drawn> last;
+  static std::map<ir::DType, Last> last;
   const std::lock_guard lock(mutex);
-  Drawn& drawn = last[element];
-  if (drawn.name != c.name) drawn = {c.name, drawn_operands(c, element)};
-  return drawn.operands;
+  Last& of = last[element];
+  if (of.name != c.name) of = {c.name, drawn_operands(c, element)};
+  return of.operands;
 }
 
 ir::Attrs attrs_for(const Case& c, ir::DType element) {

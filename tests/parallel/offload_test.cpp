@@ -24,7 +24,7 @@ TEST_P(OffloadedRanks, HaveTheSameBitsAsOnTheDevice) {
     if (home == ir::Home::file) training.config.parallel.offload_folder = scratch.folder().string();
     training.at_end = [&](run::Session& session, const Trace&) {
       const std::int64_t samples = training.config.batch.global;
-      const plan::Plan& plan = session.compiled(run::Goal::train, samples).plan;
+      const plan::Plan& plan = compiled_step(session, samples).plan;
       EXPECT_GT(plan.bytes_on(home), 0);
       EXPECT_EQ(session.executor().away_bytes(home), plan.bytes_on(home));
     };
@@ -52,7 +52,7 @@ TEST_P(OffloadedWeights, HaveTheSameBitsAsOnTheDevice) {
   const std::int64_t samples = training.config.batch.global;
   std::int64_t here = 0;  // of the first rank
   training.at_end = [&](run::Session& session, const Trace&) {
-    if (session.rank() == 0) here = session.compiled(run::Goal::train, samples).plan.memory.weights;
+    if (session.rank() == 0) here = compiled_step(session, samples).plan.memory.weights;
   };
   const Trace resident = train(training);
   for (const ir::Home home : {ir::Home::host, ir::Home::file}) {
@@ -61,7 +61,7 @@ TEST_P(OffloadedWeights, HaveTheSameBitsAsOnTheDevice) {
     training.config.parallel.offload_optimizer = home == ir::Home::host ? "none" : "host";
     training.config.parallel.offload_folder = scratch.folder().string();
     training.at_end = [&](run::Session& session, const Trace&) {
-      const plan::Plan& plan = session.compiled(run::Goal::train, samples).plan;
+      const plan::Plan& plan = compiled_step(session, samples).plan;
       EXPECT_GT(plan.bytes_on(home), 0);
       EXPECT_EQ(session.executor().away_bytes(home), plan.bytes_on(home));
       EXPECT_EQ(plan.memory.total(), plan.peak_bytes());

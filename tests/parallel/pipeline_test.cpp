@@ -1,6 +1,10 @@
 // Pipelines against one rank with the same micro-batches: the same loss and gradient norm at every
-// step, in f64 to 1e-9, for every schedule, every model and the hybrids.
+// step, in f64 to 1e-9, for every schedule, every model and the hybrids. With
+// TESSERA_TEST_DTYPE=f32 to 1e-4, and with TESSERA_STEPS over as many steps, as for a card.
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
 
 #include "base/check.h"
 #include "input/dataset.h"
@@ -17,9 +21,15 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << c.model << " " << c.layout << " " << c.with;
 }
 
+std::string test_dtype() {
+  const char* given = std::getenv("TESSERA_TEST_DTYPE");
+  return given ? given : "f64";
+}
+int test_steps() { return std::getenv("TESSERA_STEPS") ? usual_steps() : 5; }
+
 // Models with a block for each of many stages.
 config::Config deep(const std::string& family) {
-  config::Config c = tiny(family);
+  config::Config c = tiny(family, test_dtype());
   if (family == "vit") c.model.depth = 6;
   if (family == "swin") c.model.depths = {2, 3};  // with the merge 6 blocks
   if (family == "resnet") c.model.layers = {2, 4};
@@ -29,6 +39,9 @@ config::Config deep(const std::string& family) {
 Training training_of(const Case& c, int steps) {
   Training t{deep(c.model), steps};
   config::Config& config = t.config;
+  // What rounding changes, batch norm over a few samples makes larger with every step.
+  if (test_dtype() == "f32" && c.model == "resnet") t.steps = std::min(t.steps, 3);
+  if (c.with.find("eight") != c.with.npos) config.model.depth = 8;
   if (c.with.find("wide") != c.with.npos) config.batch = {16, 16, 1};
   if (c.with.find("odd") != c.with.npos) config.batch = {7, 7, 1};
   if (c.with.find("ragged") != c.with.npos) t.ragged = 3;
@@ -50,17 +63,19 @@ void same_as_one_rank(const Case& c, int steps) {
   const Training t = training_of(c, steps);
   const Trace got = train(t);
   const Trace& want = on_one_rank(t);
-  EXPECT_LE(difference(got.loss, want.loss), 1e-9);
-  EXPECT_LE(difference(got.grad_norm, want.grad_norm), 1e-9);
-  EXPECT_EQ(got.correct, want.correct);
-  EXPECT_LE(weight_difference(got, want), 1e-8);
+  const bool exact = test_dtype() == "f64";
+  EXPECT_LE(difference(got.loss, want.loss), exact ? 1e-9 : 1e-4);
+  EXPECT_LE(difference(got.grad_norm, want.grad_norm), exact ? 1e-9 : 1e-4);
   EXPECT_GT(want.grad_norm[0], 1e-3);
   testing::Test::RecordProperty("cases", 1);
+  if (!exact) return;  // where a gradient is all rounding, Adam makes it as long as any other
+  EXPECT_EQ(got.correct, want.correct);
+  EXPECT_LE(weight_difference(got, want), 1e-8);
 }
 
 class Pipeline : public testing::TestWithParam<Case> {};
 
-TEST_P(Pipeline, SameTraceAsOneRank) { same_as_one_rank(GetParam(), 5); }
+TEST_P(Pipeline, SameTraceAsOneRank) { same_as_one_rank(GetParam(), test_steps()); }
 
 const Case cases[] = {
     // every schedule
@@ -72,6 +87,8 @@ const Case cases[] = {
     {"vit", "pp2 acc3 interleaved3"},
     {"vit", "pp3 acc8 zb"},
     {"vit", "pp4 acc2 zb"},
+    {"vit", "pp4 acc4 gpipe"},
+    {"vit", "pp4 acc4 interleaved2", "eight"},
     {"vit", "segments2 acc4"},
     {"vit", "pp4 acc16 1f1b", "wide"},
     {"swin", "pp2 acc4 gpipe"},

@@ -131,7 +131,7 @@ void check(unsigned seed) {
     if (t.ragged > 0) return;  // the last step was another plan
     comm::Traffic::Row sent;
     for (const plan::CommRow& row :
-         plan::communication(session.compiled(run::Goal::train, t.config.batch.global).plan))
+         plan::communication(compiled_step(session, t.config.batch.global).plan))
       sent.count += row.count, sent.bytes += row.bytes;
     const std::lock_guard lock(mutex);
     EXPECT_EQ(mine.per_step.total(), sent) << "rank " << session.rank();

@@ -43,7 +43,7 @@ std::vector<double> steps_of(const config::Config& c, const std::filesystem::pat
   std::vector<double> losses;
   on_all(c, [&](comm::Comm* world) {
     run::Session session(c, {}, world);
-    session.compiled(run::Goal::train, c.batch.global);
+    compiled_step(session, c.batch.global);
     if (resume) {
       std::vector<std::string> notes;
       const auto found = run::load_newest_checkpoint(run, session, 1000, notes);

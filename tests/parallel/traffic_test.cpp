@@ -39,7 +39,7 @@ TEST_P(Traffic, PredictedIsMeasured) {
   std::mutex mutex;
   int checked = 0;
   t.at_end = [&](run::Session& session, const Trace& mine) {
-    const plan::Plan& plan = session.compiled(run::Goal::train, c.batch).plan;
+    const plan::Plan& plan = compiled_step(session, c.batch).plan;
     const comm::Traffic want = predicted(plan);
     const std::lock_guard lock(mutex);
     ++checked;
@@ -120,7 +120,7 @@ TEST(TrafficRows, NameTheirPurpose) {
   std::vector<std::string> rows;
   t.at_end = [&](run::Session& session, const Trace&) {
     if (session.rank() != 0) return;
-    for (const plan::CommRow& row : plan::communication(session.compiled(run::Goal::train, 8).plan))
+    for (const plan::CommRow& row : plan::communication(compiled_step(session, 8).plan))
       rows.push_back(std::string(plan::name(row.phase)) + " " + std::string(ir::name(row.op)) +
                      " " + row.axis + " " + row.what);
   };

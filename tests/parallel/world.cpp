@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <sstream>
 
 #include "base/check.h"
@@ -90,7 +92,9 @@ int ranks_of(const config::Config& c) {
   return static_cast<int>(c.parallel.pp * c.parallel.dp * c.parallel.sp * c.parallel.tp);
 }
 
-Samples samples_of(const models::ModelConfig& m, int step, std::int64_t count) {
+namespace {
+
+Samples draw_samples(const models::ModelConfig& m, int step, std::int64_t count) {
   const Key key = Key{99}.with(static_cast<std::uint64_t>(step));
   Samples out{
       std::vector<float>(static_cast<std::size_t>(count * m.image_h * m.image_w * m.channels)),
@@ -101,6 +105,19 @@ Samples samples_of(const models::ModelConfig& m, int step, std::int64_t count) {
     out.labels[i] = static_cast<std::int32_t>(random_bits(key.with("label"), i) %
                                               static_cast<std::uint64_t>(m.classes));
   return out;
+}
+
+}  // namespace
+
+// Every rank of every layout asks for the same ones: they are drawn once.
+Samples samples_of(const models::ModelConfig& m, int step, std::int64_t count) {
+  static std::mutex mutex;
+  static std::map<std::vector<std::int64_t>, Samples> known;
+  const std::lock_guard lock(mutex);
+  const auto [it, is_new] =
+      known.try_emplace({m.image_h, m.image_w, m.channels, m.classes, step, count});
+  if (is_new) it->second = draw_samples(m, step, count);
+  return it->second;
 }
 
 Trace train_as(const Training& t, comm::Comm* world) {
@@ -148,13 +165,16 @@ Trace train_as(const Training& t, comm::Comm* world) {
       out.per_step.rows[i].bytes -= before.rows[i].bytes;
     }
   }
-  for (const models::Param& p : models::parameters(m)) {
-    out.weights[p.name] = session.parameter(p.name);
-    if (session.averages())
-      out.weights["ema." + p.name] = session.parameter(p.name, run::Weights::average);
-  }
+  out.weights = session.parameters(run::Weights::live);
+  if (session.averages())
+    for (auto& [name, values] : session.parameters(run::Weights::average))
+      out.weights["ema." + name] = std::move(values);
   if (t.at_end) t.at_end(session, out);
   return out;
+}
+
+const run::Compiled& compiled_step(run::Session& session, std::int64_t samples) {
+  return session.compiled({run::Goal::train, samples, run::Weights::live, run::ImageForm::numbers});
 }
 
 Trace train(const Training& t) {

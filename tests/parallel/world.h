@@ -47,6 +47,8 @@ int ranks_of(const config::Config& config);
 Trace train(const Training& training);
 // The part of one rank in it, where ranks are there already; null: there is one.
 Trace train_as(const Training& training, comm::Comm* world);
+// The plan of a step that is fed with numbers, as train_as() does unless told otherwise.
+const run::Compiled& compiled_step(run::Session& session, std::int64_t samples);
 // The same training on one rank, without anything that a layout brings along. Many layouts have it
 // in common: it runs once.
 const Trace& on_one_rank(const Training& training);

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "page/compare.h"
 #include "page/page.h"
 #include "pattern.h"
 #include "report/sample.h"
@@ -183,6 +184,41 @@ TEST_F(Browser, DrawsItWithoutJavaScriptInTheDarkAndOnAPhone) {
   EXPECT_FALSE(with == draw(framed("with.html", ""),
                             "--window-size=1400,3000 --blink-settings=preferredColorScheme=0"));
   draw(page, "--window-size=420,3000");
+}
+
+// In a frame as wide as a phone: a page of any kind is not wider than that. A page has no scripts,
+// so the frame around it asks.
+TEST_F(Browser, NoPageIsWiderThanAPhone) {
+  const auto width_of = [&](const fs::path& page) {
+    std::ofstream(folder_ / "phone.html") << fmt::format(
+        "<!DOCTYPE html><body><iframe id=\"page\" width=\"420\" height=\"900\" "
+        "style=\"border:0\" src=\"file://{}\"></iframe><p id=\"said\"></p><script>"
+        "document.getElementById('page').onload = function() {{ "
+        "document.getElementById('said').textContent = "
+        "this.contentDocument.documentElement.scrollWidth; }}</script></body>",
+        page.string());
+    const Seen seen = open(folder_ / "phone.html",
+                           "--dump-dom --allow-file-access-from-files --hide-scrollbars "
+                           "--virtual-time-budget=4000");
+    EXPECT_EQ(seen.status, 0) << seen.console;
+    const std::string mark = "<p id=\"said\">";
+    const std::size_t at = seen.dom.find(mark);
+    return at == seen.dom.npos ? 0 : std::atoi(seen.dom.c_str() + at + mark.size());
+  };
+  EXPECT_EQ(width_of(write_page(sample_study(1), (folder_ / "study").string())), 420);
+  Study run;
+  run.name = run.title = "run", run.warmup = 2;
+  run.command = "tessera train runs/a_run_with_a_rather_long_name_of_its_own/resolved.toml";
+  Part part;
+  part.name = part.title = "run", part.kind = PartKind::accuracy;
+  part.points.push_back({"", {}, {}, {done(0, sample_run(2, 64, 27, 0.05, 0.02))}});
+  run.parts.push_back(part);
+  EXPECT_EQ(width_of(write_page(run, (folder_ / "run").string())), 420);
+  EXPECT_EQ(
+      width_of(write_comparison(sample_study(1), sample_study(1), (folder_ / "both").string())),
+      420);
+  std::ofstream(folder_ / "wide.html") << "<body><div style=\"width:999px\">x</div></body>";
+  EXPECT_GT(width_of(folder_ / "wide.html"), 900) << "the looking itself works";
 }
 
 }  // namespace browser

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -99,6 +100,26 @@ TEST_F(Face, TwoValuesAreDots) {
   EXPECT_TRUE(has(dots, "1 rank: 4.00, from 3.90 to 4.10")) << dots;
   f.lines[1].marks.push_back({4, 1.5});
   EXPECT_TRUE(has(line_figure(f), "class=\"fg-line"));
+}
+
+TEST_F(Face, TechniquesStandByTheirTimeBesideTheLineOfOneRank) {
+  Study study;
+  study.parts = {technique_part(3, 0.001)};
+  write_page(study, folder_.string());
+  const std::string svg = text_of(folder_ / "figures/techniques-time.svg");
+  EXPECT_TRUE(has(svg, "class=\"fg-ideal")) << "the line of one rank";
+  std::vector<std::pair<double, std::size_t>> rows;  // median time, place in the picture
+  for (const Point& point : study.parts[0].points)
+    rows.emplace_back(spread_of(point, time_of(study.parts[0]).of).median,
+                      svg.rfind(">" + escape(point_name(study.parts[0], point)) + "</text>"));
+  std::sort(rows.begin(), rows.end());
+  ASSERT_GE(rows.size(), 3u);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_NE(rows[i].second, svg.npos) << "row " << i << "\n" << svg;
+    if (i > 0) {
+      EXPECT_GT(rows[i].second, rows[i - 1].second) << "row " << i << "\n" << svg;
+    }
+  }
 }
 
 TEST_F(Face, LogarithmicAxesAndEmptyFigures) {

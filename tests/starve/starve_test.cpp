@@ -90,6 +90,28 @@ TEST(Starve, NoThreadsAreSaid) {
   EXPECT_LT(n, 40);
 }
 
+// A limit on memory that is too low for MPI: mpirun waits for itself, ends without a word, or a
+// rank runs out or crashes inside a library. The job ends, and says what it knows.
+TEST(Long, TooLittleMemoryForRanksIsSaid) {
+  if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun";
+  int of_memory = 0;
+  for (const int mib : {64, 72, 80, 88, 96}) {
+    const fs::path out = scratch() / "limited", err = scratch() / "stderr";
+    const std::string command = "ulimit -v " + std::to_string(1024 * mib) +
+                                "; timeout 60 " TESSERA_BINARY " train" + steps +
+                                "--np 2 --steps 2 --quiet --fresh --out " + out.string() +
+                                " >/dev/null 2>" + err.string();
+    const int status = std::system(command.c_str());
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    const std::string said = read(err);
+    EXPECT_TRUE(code == 7 || code == 8) << mib << " MiB: " << code << "\n" << said;
+    EXPECT_NE(said.find("error: "), std::string::npos) << mib << " MiB: " << said;
+    std::printf("%d MiB: exit code %d\n", mib, code);
+    of_memory += code == 8 && (said.find("memory") != said.npos || said.find(" MB") != said.npos);
+  }
+  EXPECT_GE(of_memory, 3) << "of five; a rank that crashes inside MPI is a lost one";
+}
+
 // A sector that cannot be read, in the newest of two checkpoints: it is named and passed over.
 TEST(Starve, ACheckpointThatCannotBeReadIsPassedOver) {
   const fs::path out = scratch() / "sector";

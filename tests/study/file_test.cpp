@@ -1,6 +1,6 @@
 // A study's file: what is read of it, and that everything wrong with it is said at once, with place
 // and advice.
-#include "config/study_file.h"
+#include "config/study/file.h"
 
 #include <gtest/gtest.h>
 

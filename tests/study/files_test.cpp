@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "base/check.h"
-#include "config/study_file.h"
+#include "config/study/file.h"
 #include "study/claims.h"
 #include "study/grid.h"
 #include "study/view.h"

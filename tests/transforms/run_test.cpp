@@ -117,5 +117,30 @@ TEST(Runner, SaysWhenItCannotDump) {
   fs::remove(file);
 }
 
+// Equal equations become one; what differs in an attribute, a phase or the sign of a zero does not.
+TEST(Simplify, KeepsWhatOnlyLooksTheSame) {
+  const Program p = simplify(ir::parse(R"(program t mesh()
+  input x : f32[4] batch "x"
+  a : f32[2] = slice dim=0 start=0 size=2 x
+  b : f32[2] = slice dim=0 start=0 size=2 x
+  c : f32[2] = slice dim=0 start=2 size=2 x
+  d : f32[2] = slice dim=0 start=0 size=2 x  # ~
+  e : f32[2] = constant value=0 shape=[2]
+  f : f32[2] = constant value=-0 shape=[2]
+  g : f32[2] = constant value=-0 shape=[2]
+  output "a" = a
+  output "b" = b
+  output "c" = c
+  output "d" = d
+  output "e" = e
+  output "f" = f
+  output "g" = g
+)"));
+  std::vector<std::string> made;
+  for (const ir::Output& out : p.outputs) made.push_back(p.name_of(out.var));
+  EXPECT_EQ(made, (std::vector<std::string>{"a", "a", "c", "d", "e", "f", "f"}));
+  EXPECT_EQ(p.eqns.size(), 5u);
+}
+
 }  // namespace
 }  // namespace tessera::transforms::run_test

@@ -62,6 +62,10 @@ TEST(Export, WhatALibraryCannotSayIsRefused) {
   expect(resnet, "", "", "");
   expect(cifar, "stem", "stem", "stem");
   expect(thin, "64 channels", "64 channels", "");
+  // A family for which nobody has written down how others call it: not judged as a ResNet.
+  models::ModelConfig mixer = resnet;
+  mixer.family = "mixer";
+  expect(mixer, "\"mixer\"", "\"mixer\"", "\"mixer\"");
 }
 
 TEST(Export, PreprocessingInTheirWords) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "base/rng.h"
 #include "checkpoint/checkpoint.h"
@@ -56,6 +57,13 @@ struct Trained {
     }
     return out;
   }
+  void save(const std::filesystem::path& folder) {
+    Snapshot snapshot;
+    Progress progress;
+    progress.step = step;
+    take_snapshot(session, progress, {}, snapshot);
+    write_checkpoint(folder, snapshot, {});
+  }
   std::vector<float> history(const std::string& of) {
     const std::vector<std::byte> bytes = state().at("buffer.amax." + of);
     std::vector<float> out(bytes.size() / sizeof(float));
@@ -90,17 +98,37 @@ TEST(Fp8, GoesOnWithTheSameBits) {
   const Scratch scratch;
   Trained a(small("fp8")), b(small("fp8"));
   a.train(3);
-  Snapshot snapshot;
-  Progress progress;
-  progress.step = a.step;
-  take_snapshot(a.session, progress, {}, snapshot);
-  write_checkpoint(scratch.folder(), snapshot, {});
+  a.save(scratch.folder());
   std::vector<std::string> notes;
   ASSERT_TRUE(load_newest_checkpoint(scratch.folder(), b.session, 100, notes));
   b.step = a.step;
   EXPECT_EQ(b.state(), a.state());
   EXPECT_EQ(a.train(2), b.train(2));
   EXPECT_EQ(b.state(), a.state());
+}
+
+// Other micro-batches have other rows: scales are those of a first step again, and all else goes
+// on.
+TEST(Fp8, GoesOnWithOtherMicroBatchesAndSaysThatScalesStartAnew) {
+  const Scratch scratch;
+  Trained a(small("fp8"));
+  a.train(3);
+  a.save(scratch.folder());
+  config::Config c = small("fp8");
+  c.batch = {8, 4, 2};
+  Trained b(c);
+  std::vector<std::string> notes;
+  ASSERT_TRUE(load_newest_checkpoint(scratch.folder(), b.session, 100, notes));
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("written with other micro-batches"), std::string::npos) << notes[0];
+  for (const float amax : b.history("activations")) EXPECT_EQ(amax, 0);
+  const auto now = b.state();
+  for (const auto& [name, bytes] : a.state()) {
+    if (name.starts_with("buffer.amax.")) continue;
+    EXPECT_EQ(bytes, now.at(name)) << name;
+  }
+  b.step = a.step;
+  EXPECT_TRUE(std::isfinite(b.train(2)));
 }
 
 // A picture that is not finite spoils its step and nothing else.

@@ -35,7 +35,7 @@ Machinery look() {
   (void)::cudaDriverGetVersion(&out.driver);
   (void)::cudaRuntimeGetVersion(&out.runtime);
   int count = 0;
-  out.status = ::cudaGetDeviceCount(&count);
+  out.status = simulated_status(::cudaGetDeviceCount(&count), "look for a card");
   (void)::cudaGetLastError();
   if (out.status != cudaSuccess) count = 0;
   for (int i = 0; i < count; ++i) {
@@ -52,13 +52,22 @@ Machinery look() {
   return out;
 }
 
-// This rank among those of its machine: a thread of this process, or as launchers say it.
-int local_rank() {
-  if (comm::thread_rank() >= 0) return comm::thread_rank();
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
-                           "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"})
-    if (const char* value = std::getenv(name)) return std::max(0, std::atoi(value));
-  return 0;
+const char* look_up(const char* name) { return std::getenv(name); }
+
+// Whether what is written to one card of this machine reaches another directly, pair by pair.
+std::string peer_access(const std::vector<Card>& cards) {
+  if (cards.size() < 2) return "one card";
+  std::string without;
+  for (const Card& a : cards)
+    for (const Card& b : cards) {
+      int can = 0;
+      if (a.index == b.index) continue;
+      (void)::cudaDeviceCanAccessPeer(&can, a.index, b.index);
+      if (can == 0)
+        without += (without.empty() ? "" : ", ") + std::to_string(a.index) + " to " +
+                   std::to_string(b.index);
+    }
+  return without.empty() ? "between all cards" : "between all cards but " + without;
 }
 
 std::string version(int number) {
@@ -70,7 +79,7 @@ std::string capability(int arch) {
   return std::to_string(arch / 10) + "." + std::to_string(arch % 10);
 }
 
-// Of a library as it says it itself, or why there is none.
+// The version of a library as it reports it, or why there is none.
 std::string library_version(std::vector<std::string> files, const char* function) {
   const Library found = Library::find(std::move(files));
   if (!found) return found.error();
@@ -96,6 +105,24 @@ Limits pretended(Limits limits) {
 
 }  // namespace
 
+int local_rank(int thread, const Environment& environment) {
+  if (thread >= 0) return thread;
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
+                           "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"})
+    if (const char* value = environment(name)) return std::max(0, std::atoi(value));
+  return 0;
+}
+
+int card_for(int count, int thread, const Environment& environment) {
+  const char* named = environment("TESSERA_CUDA_CARD");
+  const int wanted = named ? std::atoi(named) : local_rank(thread, environment) % count;
+  if (wanted >= 0 && wanted < count) return wanted;
+  throw Error(ErrorKind::usage,
+              "TESSERA_CUDA_CARD names the card " + std::string(named) +
+                  ", but this process may use " + std::to_string(count) + ", counted from 0",
+              "cuda", "choose one of those that `tessera version --verbose` lists");
+}
+
 const Machinery& machinery() {
   static const Machinery found = look();
   return found;
@@ -105,14 +132,7 @@ const Card& own_card() {
   const Machinery& here = machinery();
   if (here.cards.empty())
     fail(here.status == cudaSuccess ? cudaErrorNoDevice : here.status, "look for a card");
-  const char* named = std::getenv("TESSERA_CUDA_CARD");
-  const int count = static_cast<int>(here.cards.size());
-  const int wanted = named ? std::atoi(named) : local_rank() % count;
-  if (wanted < 0 || wanted >= count)
-    throw Error(ErrorKind::usage,
-                "TESSERA_CUDA_CARD names the card " + std::string(named) +
-                    ", but this process may use " + std::to_string(count) + ", counted from 0",
-                "cuda", "choose one of those that `tessera version --verbose` lists");
+  const int wanted = card_for(static_cast<int>(here.cards.size()), comm::thread_rank(), look_up);
   const Card& card = here.cards[static_cast<std::size_t>(wanted)];
   if (card.arch < oldest)
     throw Error(ErrorKind::device,
@@ -181,7 +201,10 @@ std::vector<std::pair<std::string, std::string>> facts() {
                      card.name + ", compute capability " + capability(card.arch) + ", " +
                          std::to_string(card.multiprocessors) + " multiprocessors, " +
                          std::to_string(card.memory / 1'000'000) + " MB");
-  if (here.cards.empty()) out.emplace_back("cards", missing());
+  if (here.cards.empty())
+    out.emplace_back("cards", missing());
+  else
+    out.emplace_back("peer access", peer_access(here.cards));
   out.emplace_back("cublasLt", blas_version());
   out.emplace_back("cudnn", dnn_version());
   out.emplace_back("nccl", nccl_missing().empty() ? nccl_version() : nccl_missing());

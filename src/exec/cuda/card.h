@@ -2,6 +2,7 @@
 // nothing on a card and never throws; Card::use does both.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,15 @@ struct Machinery {
 };
 const Machinery& machinery();
 
+// The value of a variable, or null.
+using Environment = std::function<const char*(const char* name)>;
+// This rank among those of its machine: a thread of this process (from 0; -1: it is none), or as
+// mpirun, srun and the launchers of other libraries say it.
+int local_rank(int thread, const Environment& environment);
+// Which of `count` cards that rank takes: the ranks of a machine go round, and TESSERA_CUDA_CARD
+// names another. Error(usage) when there is none of that number.
+int card_for(int count, int thread, const Environment& environment);
+
 // The card of this process: the rank on this machine, counted around; TESSERA_CUDA_CARD names
 // another. Error(device) when there is none.
 const Card& own_card();
@@ -34,8 +44,8 @@ const Card& own_card();
 // Whether cuDNN may be used: this build has its headers, the library is there, and TESSERA_CUDNN is
 // not 0.
 bool dnn_wanted();
-// Of the card, or where there is none of an H100 with cuDNN. TESSERA_CUDA_ARCH=75 pretends another
-// compute capability, to see what is said there.
+// Limits of the card; without a card, those of an H100 with cuDNN. TESSERA_CUDA_ARCH=75 pretends
+// another compute capability, to see what is said there.
 Limits limits();
 Limits limits_of(const Card& card, bool dnn);
 // An empty table for what is chosen on this card: its name and capability, and the versions of the

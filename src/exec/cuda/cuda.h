@@ -19,9 +19,9 @@ std::string missing();
 std::vector<std::pair<std::string, std::string>> facts();
 
 DeviceInfo info(int threads);
-// Of the card of this process, or where there is none of an H100 with cuDNN.
+// The target of this process's card; without a card, that of an H100 with cuDNN.
 plan::Target target(int threads);
 std::unique_ptr<Executor> make(int threads, Groups groups, Carrier carrier = Carrier::host,
-                               std::string folder = {});
+                               std::string folder = {}, Liberties liberties = {});
 
 }  // namespace tessera::exec::cuda

@@ -32,8 +32,8 @@ plan::Target target_for(const Limits& limits) {
 
 class CudaExecutor final : public Executor {
  public:
-  CudaExecutor(int threads, Groups groups, Carrier carrier, std::string folder)
-      : machine_(threads, std::move(groups), carrier, std::move(folder)),
+  CudaExecutor(int threads, Groups groups, Carrier carrier, std::string folder, Liberties liberties)
+      : machine_(threads, std::move(groups), carrier, std::move(folder), liberties),
         target_(target_for(machine_.context.limits)) {}
 
   const plan::Target& target() const override { return target_; }
@@ -127,8 +127,10 @@ DeviceInfo info(int) {
       .count = [] { return std::max(1, static_cast<int>(machinery().cards.size())); }};
 }
 
-std::unique_ptr<Executor> make(int threads, Groups groups, Carrier carrier, std::string folder) {
-  return std::make_unique<CudaExecutor>(threads, std::move(groups), carrier, std::move(folder));
+std::unique_ptr<Executor> make(int threads, Groups groups, Carrier carrier, std::string folder,
+                               Liberties liberties) {
+  return std::make_unique<CudaExecutor>(threads, std::move(groups), carrier, std::move(folder),
+                                        liberties);
 }
 
 }  // namespace tessera::exec::cuda

@@ -35,19 +35,10 @@ void from_environment() {
                    static_cast<cudaError_t>(std::atoi(text.c_str() + last + 1)));
 }
 
-cudaError_t simulated_status(cudaError_t status, const char* what) {
-  static const bool asked = (from_environment(), true);
-  (void)asked;
-  if (!simulates.load(std::memory_order_relaxed)) return status;
-  Simulated& s = simulated();
-  const std::lock_guard lock(s.mutex);
-  if (s.what.empty() || std::string_view(what).find(s.what) == std::string_view::npos)
-    return status;
-  return --s.left == 0 ? s.status : status;
-}
-
 std::string version(int number) {
-  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+  return number == 0
+             ? "an unknown version of CUDA"
+             : "CUDA " + std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
 constexpr const char* go_on_without = "; --device cpu needs no card";
@@ -61,12 +52,12 @@ void fail_before(cudaError_t status, const std::string& where) {
                 "expected the driver of an NVIDIA card (libcuda.so.1), found none on this machine",
                 where, std::string("install NVIDIA's driver") + go_on_without);
   if (status == cudaErrorInsufficientDriver || status == cudaErrorSystemDriverMismatch)
-    throw Error(ErrorKind::device,
-                "expected a driver for CUDA " + version(runtime) +
-                    " or newer, found one for CUDA " + version(driver),
-                where,
-                "install a newer driver, or build with the toolkit that fits this one" +
-                    std::string(go_on_without));
+    throw Error(
+        ErrorKind::device,
+        "expected a driver for " + version(runtime) + " or newer, found one for " + version(driver),
+        where,
+        "install a newer driver, or build with the toolkit that fits this one" +
+            std::string(go_on_without));
   if (status == cudaErrorNoDevice || status == cudaErrorInvalidDevice)
     throw Error(ErrorKind::device, "expected an NVIDIA card, found none that this process may use",
                 where,
@@ -93,6 +84,17 @@ bool lost(cudaError_t status) {
 }
 
 }  // namespace
+
+cudaError_t simulated_status(cudaError_t status, const char* what) {
+  static const bool asked = (from_environment(), true);
+  (void)asked;
+  if (!simulates.load(std::memory_order_relaxed)) return status;
+  Simulated& s = simulated();
+  const std::lock_guard lock(s.mutex);
+  if (s.what.empty() || std::string_view(what).find(s.what) == std::string_view::npos)
+    return status;
+  return --s.left == 0 ? s.status : status;
+}
 
 void simulate_failure(std::string what, int nth, cudaError_t status) {
   Simulated& s = simulated();

@@ -13,6 +13,10 @@ namespace tessera::exec::cuda {
 // "launch a graph:3:719". An empty `what` ends it.
 void simulate_failure(std::string what, int nth, cudaError_t status);
 
+// The status of a call, or the one that it is made to fail with; must(), refused() and launched()
+// ask it themselves.
+cudaError_t simulated_status(cudaError_t status, const char* what);
+
 // Like must(), for what may be refused: whether it was. What is no refusal throws.
 bool refused(cudaError_t status, const char* what);
 

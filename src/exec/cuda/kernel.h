@@ -37,6 +37,8 @@ struct Context {
   Blas* blas = nullptr;  // never null on a card
   Dnn* dnn = nullptr;    // null: kernels of our own instead
   bool tf32 = false;     // f32 products may be made of TF32 factors
+  // A library may add in an order that differs from run to run; kernels of our own never do.
+  bool any_order = false;
 };
 
 struct Call {

@@ -15,7 +15,8 @@ const Card& taken(const Card& card) {
 
 }  // namespace
 
-Machine::Machine(int threads, Groups given, Carrier carrier, std::string folder)
+Machine::Machine(int threads, Groups given, Carrier carrier, std::string folder,
+                 Liberties liberties)
     : card(taken(own_card())),
       compute(make_stream()),
       upload(make_stream()),
@@ -25,7 +26,11 @@ Machine::Machine(int threads, Groups given, Carrier carrier, std::string folder)
       choices(choices_on(card)),
       blas(Blas::open(&choices)),
       dnn(dnn_wanted() ? Dnn::open(&choices) : nullptr),
-      context{.limits = limits_of(card, dnn != nullptr), .blas = blas.get(), .dnn = dnn.get()},
+      context{.limits = limits_of(card, dnn != nullptr),
+              .blas = blas.get(),
+              .dnn = dnn.get(),
+              .tf32 = liberties.tf32,
+              .any_order = liberties.any_order},
       groups(std::move(given)),
       memory(compute, std::move(folder)),
       before(make_event()),

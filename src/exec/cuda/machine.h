@@ -21,7 +21,7 @@ class Channels;  // nccl/channels.h
 
 struct Machine {
   // `folder`: for buffers that rest in a file.
-  Machine(int threads, Groups given, Carrier carrier, std::string folder);
+  Machine(int threads, Groups given, Carrier carrier, std::string folder, Liberties liberties);
   ~Machine();
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;

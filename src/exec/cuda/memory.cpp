@@ -162,8 +162,8 @@ std::byte* Memory::feed(const plan::Plan& plan, int copy) const {
 
 std::byte* Memory::address(const plan::Plan& plan, const plan::Slot& slot, int copy) const {
   if (!slot) return nullptr;
-  // Of what has no elements, in a plan without an arena: no null, which would mean that it is
-  // absent.
+  // A value without elements has no place, and a plan of such values no arena; null would mean that
+  // it is absent.
   if (slot.type.bytes() == 0) return reinterpret_cast<std::byte*>(std::uintptr_t{256});
   if (slot.base == plan::Slot::feed) return feed(plan, copy) + slot.offset;
   if (slot.base == plan::Slot::result) return feed(plan, copy) + plan.feed_bytes + slot.offset;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "base/check.h"
 #include "base/say.h"
 #include "ranks/hosts.h"
 #include "ranks/launch.h"
@@ -34,8 +35,13 @@ void print_hosts(const std::vector<HostFacts>& hosts) {
         fmt::format("{:.0f} MB/s, {:.0f} GB", h.disk_mb_s, h.disk_free_gb), h.gflops, h.clock_s,
         networks);
   }
+  say(stdout, "\n");
+  for (const HostFacts& h : hosts)
+    say(stdout, "{}: {}\n", h.host,
+        h.numa.size() > 1 ? "ranks keep to one of the NUMA nodes with cores " + join(h.numa, "; ")
+                          : "one NUMA node, ranks are not placed (run.place = \"cores\" does)");
   const HostFacts& first = hosts.front();
-  say(stdout, "\ntessera {}, {}\n", first.tessera, first.mpi);
+  say(stdout, "tessera {}, {}\n", first.tessera, first.mpi);
   for (const std::string& device : first.devices) say(stdout, "{}\n", device);
 }
 
@@ -102,6 +108,7 @@ int doctor(const DoctorOptions& options, char** argv) {
   config::Config config;
   config.run.hostfile = options.hostfile, config.run.out = options.folder;
   config.run.np = options.ranks, config.parallel.hang_s = 120;
+  config.run.place = "none";  // to see what a launcher and the system leave to it
   return on_each_host(config, argv, [&](comm::Comm* world) { return examine(options, world); });
 }
 

@@ -1,6 +1,6 @@
 // What `tessera doctor` knows of a cluster, and what it makes of it. Convention: facts are gathered
-// by one rank on each host (doctor_facts.cpp) and between them (doctor_links.cpp); the judgement is
-// a pure function of them (doctor_judge.cpp), so that a script, a table and a test see the same.
+// by one rank on each host (facts.cpp) and between them (links.cpp); the judgement is
+// a pure function of them (verdict.cpp), so that a script, a table and a test see the same.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@ struct HostFacts {
   double clock_s = 0, clock_off_s = 0;  // ahead of the first host's, and how sure that is
   int cores = 0, bound = 0;             // of the machine; that this process may use
   std::string cores_bound;              // which: "0-3,8"
+  std::vector<std::string> numa;        // the same of each NUMA node
   double load = 0;                      // of the last minute
   double memory_gb = 0, memory_free_gb = 0;
   double disk_free_gb = 0, disk_mb_s = 0;  // of the run folder

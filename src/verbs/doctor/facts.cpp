@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "base/build_info.h"
 #include "base/process.h"
@@ -25,6 +26,7 @@
 #include "files/disk.h"
 #include "files/hash.h"
 #include "ranks/clocks.h"
+#include "ranks/placement.h"
 #include "verbs/doctor/doctor.h"
 
 namespace tessera::run {
@@ -59,6 +61,17 @@ std::string cores_bound(int& count) {
     count += last - core + 1;
     core = last;
   }
+  return out;
+}
+
+// The cores of each node: what ranks are placed on, one after the other (run.place).
+std::vector<std::string> numa_nodes() {
+  const std::vector<Cpu> cpus = own_cpus();
+  std::set<int> nodes;
+  for (const Cpu& cpu : cpus) nodes.insert(cpu.node);
+  std::vector<std::string> out;
+  for (const std::vector<int>& share : share_out(cpus, static_cast<int>(nodes.size()), false))
+    out.push_back(cpu_list(share));
   return out;
 }
 
@@ -153,6 +166,7 @@ nlohmann::ordered_json to_json(const HostFacts& f) {
           {"cores", f.cores},
           {"bound", f.bound},
           {"cores_bound", f.cores_bound},
+          {"numa", f.numa},
           {"load", f.load},
           {"memory_gb", f.memory_gb},
           {"memory_free_gb", f.memory_free_gb},
@@ -172,6 +186,7 @@ HostFacts facts_from(const nlohmann::json& j) {
   f.cores_bound = j.at("cores_bound"), f.load = j.at("load"), f.memory_gb = j.at("memory_gb");
   f.memory_free_gb = j.at("memory_free_gb"), f.disk_free_gb = j.at("disk_free_gb");
   f.disk_mb_s = j.at("disk_mb_s"), f.sees_folder = j.at("sees_folder"), f.gflops = j.at("gflops");
+  f.numa = j.value("numa", std::vector<std::string>{});  // older versions send none
   f.devices = j.at("devices").get<std::vector<std::string>>();
   for (const auto& i : j.at("interfaces"))
     f.interfaces.push_back({i.at("name"), i.at("address"), i.at("mbit")});
@@ -185,6 +200,7 @@ std::vector<HostFacts> gather_facts(const Ranks& ranks, const std::string& folde
   facts.host = host_name(), facts.machine = comm::machine_name();
   facts.tessera = version(), facts.binary = hash_of_program(), facts.mpi = comm::mpi_version();
   facts.cores = ::get_nprocs(), facts.cores_bound = cores_bound(facts.bound);
+  facts.numa = numa_nodes();
   look_at_memory(facts);
   facts.interfaces = interfaces_here();
   for (const auto& [name, value] : exec::device_facts())
@@ -195,7 +211,9 @@ std::vector<HostFacts> gather_facts(const Ranks& ranks, const std::string& folde
   for (int turn = 0; turn < ranks.size(); ++turn) {  // nobody disturbs another
     ranks.barrier();
     if (turn != ranks.rank()) continue;
-    facts.disk_mb_s = disk_mb_s(folder, turn);
+    // Twice, and the better: what a disk was still busy with is nobody's fault.
+    for (int time = 0; time < 2; ++time)
+      facts.disk_mb_s = std::max(facts.disk_mb_s, disk_mb_s(folder, turn));
     const int threads = available_cores();
     facts.gflops = exec::device_info("cpu", threads).peak_gflops("f32").gflops;
   }

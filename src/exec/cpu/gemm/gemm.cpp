@@ -32,16 +32,16 @@ struct Problem {
 };
 
 // The micro-kernel's state of this thread, for as long as this lives.
-class Around {
+class MicroState {
  public:
-  explicit Around(const Micro& micro) : micro_(micro) {
+  explicit MicroState(const Micro& micro) : micro_(micro) {
     if (micro.begin) micro.begin();
   }
-  ~Around() {
+  ~MicroState() {
     if (micro_.end) micro_.end();
   }
-  Around(const Around&) = delete;
-  Around& operator=(const Around&) = delete;
+  MicroState(const MicroState&) = delete;
+  MicroState& operator=(const MicroState&) = delete;
 
  private:
   const Micro& micro_;
@@ -80,7 +80,7 @@ void run_block(const Micro& micro, const Problem<T>& p, int64_t n0, int64_t n_si
 // `packed` holds a block of B and, behind it, a panel of A.
 template <class T>
 void run(const Micro& micro, const Problem<T>& p, void* packed) {
-  const Around around(micro);
+  const MicroState state(micro);
   const int64_t k_step = micro.k_step(p.k);
   void* const a_panel = bytes(packed) + micro.padded(k_step) * n_block * int64_t{sizeof(T)};
   for (int64_t n0 = 0; n0 < p.n; n0 += n_block) {
@@ -162,7 +162,7 @@ void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int6
   if (m <= 0 || n <= 0) return;
   if (k <= 0) return only_scale(m, n, beta, c, rs_c, 1);
   const Micro& kernel = micro<T>();
-  const Around around(kernel);
+  const MicroState state(kernel);
   const Problem<T> p{m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1};
   const int64_t k_step = kernel.k_step(k), k_all = padded_k<T>(b.k_all);
   for (int64_t k0 = 0; k0 < k; k0 += k_step)

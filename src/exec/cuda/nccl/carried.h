@@ -18,7 +18,7 @@ namespace tessera::exec::cuda {
 
 class Carried {
  public:
-  // Of one copy: when the compute stream began and ended to wait, and when messages were under way.
+  // Marks of one copy: when the compute stream waited, and when messages were under way.
   struct Marks {
     std::vector<Event> stalls, flights;
   };

@@ -9,7 +9,7 @@ namespace tessera::exec::cuda {
 void choose_contract(const Call& call);
 void choose_conv(const Call& call);  // and its gradients
 
-// Of an op; null: its kernel takes nothing from libraries.
+// The chooser of an op; null: its kernel takes nothing from libraries.
 inline Kernel chooser(ir::Op op) {
   switch (op) {
     case ir::Op::contract:

@@ -232,6 +232,7 @@ std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& al
   return job.call.context.dnn->plan({.pass = job.pass,
                                      .dtype = job.dtype,
                                      .tf32 = job.call.context.tf32,
+                                     .any_order = job.call.context.any_order,
                                      .b = s.b,
                                      .h = s.h,
                                      .w = s.w,

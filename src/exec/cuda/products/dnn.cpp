@@ -51,11 +51,14 @@ constexpr int64_t images_id = 1, filters_id = 2, results_id = 3;
 
 using Four = std::array<int64_t, 4>;
 
-// Whether the notes of an engine allow it: the same bits in every run, and f32 as exact as asked.
+// Whether the notes of an engine allow it: the same bits in every run unless any order will do,
+// and f32 as exact as asked.
 bool exact_enough(const std::vector<cudnnBackendNumericalNote_t>& notes, const DnnConv& conv) {
   const bool strict = conv.dtype == ir::DType::f32 && !conv.tf32;
   for (const cudnnBackendNumericalNote_t note : notes) switch (note) {
       case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
+        if (!conv.any_order) return false;
+        break;
       case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
         return false;
       case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:

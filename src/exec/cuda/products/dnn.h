@@ -18,6 +18,7 @@ struct DnnConv {
   ConvPass pass = ConvPass::forward;
   ir::DType dtype = ir::DType::f32;         // elements of all three tensors
   bool tf32 = false;                        // factors in f32 may be rounded to TF32
+  bool any_order = false;                   // sums may differ from run to run
   std::int64_t b = 0, h = 0, w = 0, c = 0;  // images
   std::int64_t p = 0, q = 0, o = 0;         // results
   std::int64_t k = 0, l = 0;                // filters
@@ -44,10 +45,10 @@ class Dnn {
   Dnn& operator=(const Dnn&) = delete;
   ~Dnn();
 
-  // Null when no engine is deterministic, as exact as was asked for, and content with the
-  // workspace. This may compile or load code: not while a stream is being captured. `trial`: where
-  // engines may be tried out, on a result whose content is of no account yet; null: the library's
-  // first choice is taken.
+  // Null when no engine is deterministic (where it must be), as exact as was asked for, and content
+  // with the workspace. This may compile or load code: not while a stream is being captured.
+  // `trial`: where engines may be tried out, on a result whose content is of no account yet; null:
+  // the library's first choice is taken.
   struct Trial {
     DnnConvAddresses at;
     cudaStream_t stream = nullptr;

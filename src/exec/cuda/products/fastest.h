@@ -21,7 +21,7 @@ class Fastest {
  public:
   // The table of everything that was chosen with these (exec/choices.h); an empty path: none.
   explicit Fastest(std::filesystem::path file) : file_(std::move(file)) {}
-  // Of this process: one for each card.
+  // The table of this process; there is one for each card.
   static Fastest& of(const Choices::Facts& made_with);
 
   // What the table has under this key, else what `measure` answers, which is then in the table.

@@ -2,15 +2,15 @@
 #include <gtest/gtest.h>
 
 #include "app/binary.h"
-#include "checkpoint/pace.h"
+#include "checkpoint/save_interval.h"
 
-namespace tessera::test::pace_test {
+namespace tessera::test::save_interval_test {
 namespace {
 
-using run::Pace;
+using run::SaveInterval;
 using run::steps_between;
 
-TEST(Pace, YoungsInterval) {
+TEST(SaveInterval, YoungsInterval) {
   // 2 s of a 1 s step's time and a failure every 10,000 s: sqrt(2 x 2 x 10000) = 200 s.
   EXPECT_EQ(steps_between(2, 1, 10000), 200);
   EXPECT_EQ(steps_between(2, 0.5, 10000), 400);
@@ -22,38 +22,38 @@ TEST(Pace, YoungsInterval) {
   for (const double other : {100.0, 190.0, 210.0, 400.0}) EXPECT_LT(lost(200), lost(other));
 }
 
-TEST(Pace, EverySoManySteps) {
-  Pace fixed(3, 1e6);
+TEST(SaveInterval, EverySoManySteps) {
+  SaveInterval fixed(3, 1e6);
   EXPECT_FALSE(fixed.due(1));
   EXPECT_TRUE(fixed.due(3));
-  EXPECT_FALSE(Pace(0, 1e6).due(3));
+  EXPECT_FALSE(SaveInterval(0, 1e6).due(3));
   fixed.saved(3, 1, 1);
   EXPECT_EQ(fixed.remark(), "");
 }
 
-TEST(Pace, FollowsWhatItSees) {
-  Pace pace(-1, 20000);
-  EXPECT_FALSE(pace.due(101));  // a run that went on from step 100
-  EXPECT_TRUE(pace.due(120));
-  pace.again(120);
-  EXPECT_FALSE(pace.due(136));
-  EXPECT_FALSE(pace.due(140)) << "no multiple";
-  EXPECT_TRUE(pace.due(144));
-  pace.saved(144, 1, 1);
-  EXPECT_EQ(pace.remark(),
+TEST(SaveInterval, FollowsWhatItSees) {
+  SaveInterval interval(-1, 20000);
+  EXPECT_FALSE(interval.due(101));  // a run that went on from step 100
+  EXPECT_TRUE(interval.due(120));
+  interval.again(120);
+  EXPECT_FALSE(interval.due(136));
+  EXPECT_FALSE(interval.due(140)) << "no multiple";
+  EXPECT_TRUE(interval.due(144));
+  interval.saved(144, 1, 1);
+  EXPECT_EQ(interval.remark(),
             "a checkpoint every 200 steps (200 s): it holds the run up for 1000.0 ms, and a "
             "failure is expected every 5.56 h");
-  EXPECT_EQ(pace.remark(), "");
-  EXPECT_FALSE(pace.due(336));
-  EXPECT_TRUE(pace.due(344));
-  pace.saved(344, 1, 10);  // steps became slower
-  EXPECT_FALSE(pace.due(360));
-  EXPECT_TRUE(pace.due(368));
-  EXPECT_NE(pace.remark(), "");
+  EXPECT_EQ(interval.remark(), "");
+  EXPECT_FALSE(interval.due(336));
+  EXPECT_TRUE(interval.due(344));
+  interval.saved(344, 1, 10);  // steps became slower
+  EXPECT_FALSE(interval.due(360));
+  EXPECT_TRUE(interval.due(368));
+  EXPECT_NE(interval.remark(), "");
 }
 
-TEST(Pace, ATrainingChoosesAndSaysSo) {
-  const fs::path out = scratch() / "pace";
+TEST(SaveInterval, ATrainingChoosesAndSaysSo) {
+  const fs::path out = scratch() / "save_interval";
   const Result r =
       run("train --model vit_micro --set model.depth=1 --set data.train_size=64 --set "
           "data.test_size=16 --global-batch 16 --threads 1 --set run.eval_every=0 --steps 90 --set "
@@ -69,4 +69,4 @@ TEST(Pace, ATrainingChoosesAndSaysSo) {
 }
 
 }  // namespace
-}  // namespace tessera::test::pace_test
+}  // namespace tessera::test::save_interval_test

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "config/flags.h"
-#include "config/study_file.h"
+#include "config/study/file.h"
 
 namespace tessera::config {
 namespace {

@@ -1,4 +1,4 @@
-#include "config/study_values.h"
+#include "config/study/values.h"
 
 #include <fmt/format.h>
 

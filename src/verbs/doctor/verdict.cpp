@@ -33,7 +33,7 @@ class Judge {
   std::vector<DoctorFinding> run(const std::vector<std::string>& silent) {
     if (!silent.empty())
       problem(fmt::format("{} did not answer", join(silent, ", ")),
-              "can `mpirun --host NAME true` start a process there? (ssh without a password, the "
+              "`mpirun --host NAME true` must start a process there (ssh without a password, the "
               "same MPI in the same place)");
     same("tessera", "the same version everywhere", [](const HostFacts& h) { return h.tessera; });
     same("program", "copy one build to all hosts, or put it on a shared disk",
@@ -54,6 +54,13 @@ class Judge {
   }
   void note(std::string text, std::string advice) {
     found_.push_back({false, std::move(text), std::move(advice)});
+  }
+  // A busy host may be slow because of its other work, which is no reason for a script to stop.
+  void slower(const HostFacts& host, const std::string& text, std::string advice) {
+    if (is_busy(host))
+      note(text + "; it is busy", "measure again when it is idle");
+    else
+      problem(text, std::move(advice));
   }
 
   // The value that most hosts have is taken for the right one.
@@ -93,9 +100,10 @@ class Judge {
         problem(fmt::format("the run folder has {:.2f} GB of room on {}", h.disk_free_gb, h.host),
                 "choose another --out, or make room");
       if (hosts_.size() > 2 && h.disk_mb_s < slow_disk * median(speeds))
-        problem(fmt::format("{} writes {:.0f} MB/s to the run folder, the others {:.0f}", h.host,
-                            h.disk_mb_s, median(speeds)),
-                "its mount or its network is slower; every checkpoint waits for the slowest");
+        slower(h,
+               fmt::format("{} writes {:.0f} MB/s to the run folder, the others {:.0f}", h.host,
+                           h.disk_mb_s, median(speeds)),
+               "its mount or its network is slower; every checkpoint waits for the slowest");
     }
   }
 
@@ -106,9 +114,10 @@ class Judge {
       speeds.push_back(h.gflops), devices.insert(join(h.devices, "; "));
     for (const HostFacts& h : hosts_) {
       if (hosts_.size() > 2 && h.gflops < slow_host * median(speeds))
-        problem(fmt::format("the cores of {} do {:.0f} GFLOP/s, those of the others {:.0f}", h.host,
-                            h.gflops, median(speeds)),
-                "leave it out, or give it less: parallel.weights = \"measured\"");
+        slower(h,
+               fmt::format("the cores of {} do {:.0f} GFLOP/s, those of the others {:.0f}", h.host,
+                           h.gflops, median(speeds)),
+               "leave it out, or give it less: parallel.weights = \"measured\"");
       if (is_busy(h))
         note(fmt::format("{} is busy: a load of {:.1f} on {} cores", h.host, h.load, h.cores),
              "other work slows every step down");

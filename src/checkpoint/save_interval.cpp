@@ -1,4 +1,4 @@
-#include "checkpoint/pace.h"
+#include "checkpoint/save_interval.h"
 
 #include <fmt/format.h>
 
@@ -13,13 +13,13 @@ std::int64_t steps_between(double cost_s, double step_s, double mtbf_s) {
                                 std::llround(std::min(interval_s / std::max(step_s, 1e-6), 1e12)));
 }
 
-bool Pace::due(std::int64_t step) {
+bool SaveInterval::due(std::int64_t step) {
   if (!adapts()) return every_ > 0 && step % every_ == 0;
   if (next_ < 0) next_ = step - 1 + first_steps;
   return step >= next_ && step % multiple == 0;
 }
 
-void Pace::saved(std::int64_t step, double cost_s, double step_s) {
+void SaveInterval::saved(std::int64_t step, double cost_s, double step_s) {
   if (!adapts()) return;
   // One that met a busy disk does not count for ever, nor does one that was lucky.
   cost_s_ = cost_s_ == 0 ? cost_s : 0.5 * (cost_s_ + cost_s);
@@ -28,9 +28,9 @@ void Pace::saved(std::int64_t step, double cost_s, double step_s) {
   next_ = step + between_;
 }
 
-void Pace::again(std::int64_t step) { next_ = step + first_steps; }
+void SaveInterval::again(std::int64_t step) { next_ = step + first_steps; }
 
-std::string Pace::remark() {
+std::string SaveInterval::remark() {
   if (between_ == 0 || (told_ > 0 && between_ < 2 * told_ && 2 * between_ > told_)) return "";
   told_ = between_;
   return fmt::format(

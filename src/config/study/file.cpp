@@ -1,4 +1,4 @@
-#include "config/study_file.h"
+#include "config/study/file.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <set>
 
 #include "config/fields.h"
-#include "config/study_values.h"
+#include "config/study/values.h"
 #include "config/tree.h"
 
 namespace tessera::config {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-namespace tessera::run::schedule_test {
+namespace tessera::run::learning_rate_test {
 namespace {
 
 // What DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR do, with a peak of 1.
@@ -118,4 +118,4 @@ TEST(ScaledRate, FollowsTheBatchAtEveryStep) {
 }
 
 }  // namespace
-}  // namespace tessera::run::schedule_test
+}  // namespace tessera::run::learning_rate_test

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "plan/planned.h"
 
-namespace tessera::plan::schedule_test {
+namespace tessera::plan::deadlines_test {
 namespace {
 
 // A sum of x that leaves before y is made and is read only by z.
@@ -35,7 +35,7 @@ int step_of(const Plan& p, ir::Op op, int nth = 0) {
   return -1;
 }
 
-TEST(Schedule, AMessageIsDueBeforeItsFirstReader) {
+TEST(Deadlines, AMessageIsDueBeforeItsFirstReader) {
   const Plan p = lower(ir::parse(overlapped), 0, test::no_workspace, true);
   const int first = step_of(p, ir::Op::all_reduce), last = step_of(p, ir::Op::all_reduce, 1),
             reader = step_of(p, ir::Op::scale);
@@ -47,7 +47,7 @@ TEST(Schedule, AMessageIsDueBeforeItsFirstReader) {
     EXPECT_TRUE(p.steps[static_cast<std::size_t>(i)].waits.empty());
 }
 
-TEST(Schedule, WithoutOverlapEverythingIsDoneWhereItStands) {
+TEST(Deadlines, WithoutOverlapEverythingIsDoneWhereItStands) {
   const Plan p = lower(ir::parse(overlapped), 0, test::no_workspace);
   for (const Step& step : p.steps) {
     EXPECT_EQ(step.stream, 0);
@@ -56,7 +56,7 @@ TEST(Schedule, WithoutOverlapEverythingIsDoneWhereItStands) {
   EXPECT_EQ(ops_of(p), ops_of(lower(ir::parse(overlapped), 0, test::no_workspace, true)));
 }
 
-TEST(Schedule, WhatRanksHandToEachOtherLiesFirst) {
+TEST(Deadlines, WhatRanksHandToEachOtherLiesFirst) {
   const Plan p = lower(ir::parse(overlapped), 0, test::no_workspace, true);
   EXPECT_EQ(p.shared_bytes, Target{}.shared_half);
   for (const Step& step : p.steps)
@@ -71,7 +71,7 @@ TEST(Schedule, WhatRanksHandToEachOtherLiesFirst) {
             0);
 }
 
-TEST(Schedule, TheProofSeesWhoTouchesAMessageUnderWay) {
+TEST(Deadlines, TheProofSeesWhoTouchesAMessageUnderWay) {
   const Plan good = lower(ir::parse(overlapped), 0, test::no_workspace, true);
   const auto refused = [](Plan p, const std::string& why) {
     try {
@@ -94,4 +94,4 @@ TEST(Schedule, TheProofSeesWhoTouchesAMessageUnderWay) {
 }
 
 }  // namespace
-}  // namespace tessera::plan::schedule_test
+}  // namespace tessera::plan::deadlines_test

@@ -12,13 +12,13 @@ namespace tessera::run {
 // Steps between two checkpoints; at least 1.
 std::int64_t steps_between(double cost_s, double step_s, double mtbf_s);
 
-class Pace {
+class SaveInterval {
  public:
   // auto: only such steps are due, so that who submits steps ahead knows where to wait.
   static constexpr std::int64_t multiple = 8;
 
   // `every`: steps; 0: never by itself; below 0: auto.
-  Pace(std::int64_t every, double mtbf_s) : every_(every), mtbf_s_(mtbf_s) {}
+  SaveInterval(std::int64_t every, double mtbf_s) : every_(every), mtbf_s_(mtbf_s) {}
 
   bool adapts() const { return every_ < 0; }
   bool due(std::int64_t step);
