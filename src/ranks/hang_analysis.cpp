@@ -110,15 +110,21 @@ std::string what_it_does(const Look& look) {
 }
 
 std::optional<Finding> who_hangs(const std::vector<Seen>& table, double patience_s) {
+  // A reader begins to watch the others when it has stood still for a while itself. What the kernel
+  // says of a process needs less time to be believed.
+  const auto is_silent = [&](const Seen& seen) {
+    const bool known = seen.state == 'T' || seen.state == 'X';
+    return seen.silent_s >= (known ? 0.25 : 0.75) * patience_s;
+  };
   std::vector<int> silent, stuck, missed;
-  std::size_t still = 0, here = 0;
+  std::size_t still = 0, long_still = 0, here = 0;
   for (const Seen& seen : table) {
     if (seen.ended) continue;
     ++here;
-    // A reader begins to watch the others when it has stood still for a while itself.
-    if (seen.silent_s >= 0.75 * patience_s) silent.push_back(seen.rank);
-    if (seen.look.idle_s < patience_s || seen.silent_s >= 0.75 * patience_s) continue;
+    if (is_silent(seen)) silent.push_back(seen.rank);
+    if (seen.look.idle_s < patience_s || is_silent(seen)) continue;
     ++still;
+    long_still += seen.look.idle_s >= 2 * patience_s;
     if (!seen.look.waits) stuck.push_back(seen.rank);
     if (std::any_of(table.begin(), table.end(),
                     [&](const Seen& waiter) { return misses(waiter, seen); }))
@@ -137,6 +143,8 @@ std::optional<Finding> who_hangs(const std::vector<Seen>& table, double patience
       circle.message += fmt::format("; {} is {}", who(seen), what_it_does(seen.look));
     return circle;
   }
+  // Nobody is missing, so the machine or its network may just be slow.
+  if (long_still < here) return std::nullopt;
   std::string where;
   for (const Seen& seen : table)
     if (seen.look.waits) where = name_of(seen.look, *seen.look.waits);

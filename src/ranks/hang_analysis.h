@@ -35,7 +35,7 @@ struct Finding {
 };
 
 // `table`: all ranks, in order. Nothing while nobody has stood still for `patience_s`, or while
-// those that are waited for still move.
+// those that are waited for still move. An operation that all of them are in may take twice that.
 std::optional<Finding> who_hangs(const std::vector<Seen>& table, double patience_s);
 
 // "in step 12 (blocks.0.mlp)", "in all_reduce 57 of dp (optimizer)": what a rank does now, and the

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -154,7 +155,14 @@ class Supervisor {
     const std::vector<Host> started = first_slots(here_, static_cast<int>(now_.run.np));
     std::set<std::string> told;
     for (;;) {
-      std::vector<Host> found = HostProbe(mpirun_, all_, answer_within).wait();
+      HostProbe probe(mpirun_, all_, answer_within);
+      std::optional<std::vector<Host>> answered;
+      while (!(answered = probe.poll()))
+        if (signals_.asked(std::chrono::milliseconds(50))) {
+          stopping_ = true;
+          return here_;
+        }
+      const std::vector<Host>& found = *answered;
       for (const std::string& line : silent_hosts(started, found))
         if (told.insert(line).second) tell(line);
       if (found.size() == all_.size() || steady_clock::now() >= until) return found;

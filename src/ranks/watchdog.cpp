@@ -124,7 +124,7 @@ void Watchdog::watch() {
 }
 
 void Watchdog::look_around() {
-  if (me_.look.idle_s < patience() / 4) {
+  if (me_.look.idle_s < patience() / 8) {
     for (Watched& other : others_) other.since = -1;
     return;
   }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "app/binary.h"
+#include "wait_until.h"
 
 namespace tessera::test::cli_test {
 namespace {
@@ -335,8 +336,7 @@ TEST(Cli, AStoppedRunGoesOnWithoutLosingABit) {
       "train" + tiny + "--set model.dropout=0.1 --epochs 40 --set run.eval_every=20 --quiet --out ";
   ASSERT_EQ(run(arguments + whole.string() + " --fresh").code, 0);
   Process child(arguments + parts.string() + " --fresh");
-  for (int i = 0; i < 2000 && read(parts / "metrics.jsonl").size() < 2000; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  wait_until([&] { return read(parts / "metrics.jsonl").size() >= 2000; });
   child.signal(SIGTERM);
   ASSERT_EQ(child.wait(), 75);
   const Result rest =

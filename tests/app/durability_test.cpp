@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "app/binary.h"
+#include "wait_until.h"
 
 namespace tessera::test::durability_test {
 namespace {
@@ -46,8 +47,8 @@ bool says(const std::string& log, const std::string& text) { return log.find(tex
 TEST(Durability, ASlowDiskIsNoHang) {
   const fs::path out = scratch() / "slow";
   const Result slow =
-      run_with("fsync .part-step-2/ slow=2.5 times=1",
-               "train" + every_second + "--steps 5 --set parallel.hang_s=1 --quiet --fresh --out " +
+      run_with("fsync .part-step-2/ slow=5 times=1",
+               "train" + every_second + "--steps 5 --set parallel.hang_s=2 --quiet --fresh --out " +
                    out.string());
   EXPECT_EQ(slow.code, 0) << slow.err;
   EXPECT_EQ(lines_of(out, "step").size(), 5u);
@@ -58,8 +59,8 @@ TEST(Durability, ASlowDiskOfOneRankIsNoHang) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   const fs::path out = scratch() / "slow_ranks";
   const Result slow = run_with(
-      "fsync .part-step-2/ slow=2.5 times=1 rank=1",
-      "train" + every_second + "--steps 3 --np 2 --set parallel.hang_s=1 --quiet --fresh --out " +
+      "fsync .part-step-2/ slow=7 times=1 rank=1",
+      "train" + every_second + "--steps 3 --np 2 --set parallel.hang_s=3 --quiet --fresh --out " +
           out.string());
   EXPECT_EQ(slow.code, 0) << slow.err;
   EXPECT_EQ(lines_of(out, "step").size(), 3u);
@@ -89,8 +90,7 @@ TEST(Durability, ARequestToStopThatComesTwiceIsOne) {
     Process process("train" + every_second + "--set checkpoint.every=1000000 --steps 1000000 " +
                     "--set run.eval_every=0 --set data.train_size=6400 --quiet --fresh " + ranks +
                     "--out " + out.string());
-    for (int i = 0; i < 6000 && lines_of(out, "step").size() < 2; ++i)
-      std::this_thread::sleep_for(milliseconds(5));
+    wait_until([&] { return lines_of(out, "step").size() >= 2; });
     process.signal(SIGTERM);
     std::this_thread::sleep_for(milliseconds(700));
     process.signal(SIGTERM);
@@ -156,8 +156,7 @@ TEST(Durability, OneOfManyStartsWins) {
     for (std::size_t i = 0; i < starts; ++i)
       waiting.emplace_back([&, i] { codes[i] = all[i]->wait(); });
     const auto with = [&](int code) { return std::count(codes.begin(), codes.end(), code); };
-    for (int i = 0; i < 6000 && (with(-1) > 1 || !fs::exists(out / "ckpt/step-4")); ++i)
-      std::this_thread::sleep_for(milliseconds(5));
+    wait_until([&] { return with(-1) <= 1 && fs::exists(out / "ckpt/step-4"); });
     EXPECT_EQ(with(2), starts - 1) << "round " << round;
     for (std::size_t i = 0; i < starts; ++i)
       if (codes[i] == -1) all[i]->signal(SIGTERM);
@@ -181,8 +180,7 @@ void read_beside_a_run(int times) {
                   "--set checkpoint.every=1 --set model.dim=32 --steps 1000000 --set "
                   "run.eval_every=0 --quiet " +
                   "--fresh --out " + out.string());
-  for (int i = 0; i < 6000 && lines_of(out, "step").size() < 4; ++i)
-    std::this_thread::sleep_for(milliseconds(5));  // one is saved
+  wait_until([&] { return lines_of(out, "step").size() >= 4; });  // one is saved
   for (int i = 0; i < times; ++i)
     for (const std::string& reader :
          {"ckpt verify " + out.string(), "ckpt ls " + out.string(),

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "app/binary.h"
+#include "wait_until.h"
 
 namespace tessera::test::failures_test {
 namespace {
@@ -57,30 +58,29 @@ class Job {
 
   // The process of a rank, as soon as it is there.
   int pid_of(int rank) const {
-    for (int i = 0; i < 6000; ++i) {
+    int pid = -1;
+    wait_until([&] {
       for (const fs::path& folder : {place_, out()}) {
         std::error_code error;
         for (const auto& entry : fs::directory_iterator(folder, error)) {
           if (!entry.path().filename().string().starts_with(".ranks-")) continue;
           const json record =
               json::parse(read(entry.path() / ("rank-" + std::to_string(rank))), nullptr, false);
-          if (record.is_object()) return record["pid"];
+          if (record.is_object()) pid = record["pid"];
         }
       }
-      std::this_thread::sleep_for(milliseconds(10));
-    }
-    return -1;
+      return pid != -1;
+    });
+    return pid;
   }
   void wait_for_steps(std::size_t n) const {
-    for (int i = 0; i < 6000 && lines_of(out(), "step").size() < n; ++i)
-      std::this_thread::sleep_for(milliseconds(10));
+    wait_until([&] { return lines_of(out(), "step").size() >= n; });
   }
 
   // The exit code; nothing may be left of it.
   int end() {
     const int code = process_->wait();
-    for (int i = 0; i < 500 && !processes_of(place_).empty(); ++i)
-      std::this_thread::sleep_for(milliseconds(10));
+    wait_until([&] { return processes_of(place_).empty(); }, std::chrono::minutes(1));
     EXPECT_TRUE(processes_of(place_).empty()) << "processes are left";
     for (const fs::path& folder : {place_, out()}) {
       std::error_code error;
@@ -277,16 +277,14 @@ TEST(Failures, UnderPlainMpirun) {
       const int status = std::system(command.c_str());
       code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
     });
-    for (int i = 0; i < 6000 && lines_of(out, "step").size() < 5; ++i)
-      std::this_thread::sleep_for(milliseconds(10));
+    wait_until([&] { return lines_of(out, "step").size() >= 5; });
     const json record = json::parse(read(out / ".pulse/rank-2"), nullptr, false);
     if (record.is_object()) ::kill(record["pid"].get<int>(), kind.signal);
     job.join();
     ASSERT_TRUE(record.is_object());
     EXPECT_EQ(code, kind.code) << read(log);
     EXPECT_TRUE(says(read(log), rank_name(2)) && says(read(log), kind.says)) << read(log);
-    for (int i = 0; i < 500 && !processes_of(out).empty(); ++i)
-      std::this_thread::sleep_for(milliseconds(10));
+    wait_until([&] { return processes_of(out).empty(); }, std::chrono::minutes(1));
     EXPECT_TRUE(processes_of(out).empty());
   }
 }
@@ -341,8 +339,7 @@ TEST(Failures, ARequestBeforeAnythingBeganCounts) {
   for (const int after_ms : {0, 30, 60, 100}) {
     Job job("at_once_" + std::to_string(after_ms));
     job.start(2, " --epochs 10000");
-    for (int i = 0; i < 6000 && processes_of(job.out()).size() < 2; ++i)
-      std::this_thread::sleep_for(milliseconds(1));
+    wait_until([&] { return processes_of(job.out()).size() >= 2; });
     std::this_thread::sleep_for(milliseconds(after_ms));
     job.process().signal(SIGTERM);
     EXPECT_EQ(job.end(), 75) << after_ms << " ms\n" << job.log();
@@ -358,8 +355,7 @@ TEST(Failures, NothingOutlivesTheLauncher) {
   job.wait_for_steps(3);
   job.process().signal(SIGKILL);
   EXPECT_EQ(job.process().wait(), 128 + SIGKILL);
-  for (int i = 0; i < 3000 && !processes_of(job.out()).empty(); ++i)
-    std::this_thread::sleep_for(milliseconds(10));
+  wait_until([&] { return processes_of(job.out()).empty(); }, std::chrono::minutes(1));
   EXPECT_TRUE(processes_of(job.out()).empty());
   job.start(2, short_length + " --fresh");
   EXPECT_EQ(job.end(), 0) << job.log();

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "app/binary.h"
+#include "wait_until.h"
 
 namespace tessera::test::kill_test {
 namespace {
@@ -106,8 +107,7 @@ TEST(Kill, EverySignalSavesAndEndsAndASecondOneEndsAtOnce) {
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
     const fs::path folder = scratch() / ("signal_" + std::to_string(number));
     Process process(arguments + folder.string());
-    for (int i = 0; i < 4000 && lines_of(folder, "epoch").size() < 3; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_until([&] { return lines_of(folder, "epoch").size() >= 3; });
     process.signal(number);
     EXPECT_EQ(process.wait(), 75);
     const json listed = json::parse(run("ckpt ls --json " + folder.string()).out);
@@ -125,8 +125,7 @@ TEST(Kill, EverySignalSavesAndEndsAndASecondOneEndsAtOnce) {
         "train --model vit_tiny_cifar --global-batch 256 --steps 50 --set data.train_size=512 "
         "--threads 1 --quiet --out " +
         folder.string());
-    for (int i = 0; i < 4000 && !fs::exists(folder / "metrics.jsonl"); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_until([&] { return fs::exists(folder / "metrics.jsonl"); });
     std::this_thread::sleep_for(
         std::chrono::milliseconds(300 * (tries + 1)));  // into the first step
     process.signal(SIGTERM);
@@ -145,8 +144,7 @@ TEST(Kill, OneProcessTrainsInAFolder) {
   const std::string arguments =
       "train" + tiny + "--epochs 100000 --set run.eval_every=0 --quiet --out " + folder.string();
   Process process(arguments);
-  for (int i = 0; i < 4000 && lines_of(folder, "step").empty(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  wait_until([&] { return !lines_of(folder, "step").empty(); });
   const Result second = run(arguments);
   EXPECT_EQ(second.code, 2);
   EXPECT_NE(second.err.find("another process"), std::string::npos) << second.err;
@@ -166,8 +164,7 @@ TEST(Kill, ALimitOnFilesIsAFullDisk) {
   const fs::path folder = scratch() / "limit", log = scratch() / "limit.log";
   const std::string arguments = "train" + tiny + "--set checkpoint.keep=1 --out " + folder.string();
   Process first(arguments + " --epochs 100000 --set run.eval_every=0 --quiet --fresh");
-  for (int i = 0; i < 4000 && !fs::exists(folder / "ckpt/step-3"); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  wait_until([&] { return fs::exists(folder / "ckpt/step-3"); });
   first.signal(SIGTERM);
   ASSERT_EQ(first.wait(), 75);
   Process process(arguments + " --epochs 100000 --set run.eval_every=0 --quiet", log,

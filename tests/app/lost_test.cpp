@@ -12,6 +12,7 @@
 
 #include "app/binary.h"
 #include "data/fixtures.h"
+#include "wait_until.h"
 
 namespace tessera::test::lost_test {
 namespace {
@@ -67,8 +68,7 @@ TEST(Lost, AReaderThatLeavesEndsNothing) {
 }
 
 void wait_for_lines(const fs::path& out) {
-  for (int i = 0; i < 6000 && lines_of(out, "step").size() < 3; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  wait_until([&] { return lines_of(out, "step").size() >= 3; });
 }
 
 // A terminal that is closed: saved and stopped, as on SIGTERM; shells send it more than once.
@@ -99,8 +99,7 @@ TEST(Lost, UnderNohupAHangUpIsNothing) {
   wait_for_lines(out);
   process.signal(SIGHUP);
   const std::size_t before = lines_of(out, "step").size();
-  for (int i = 0; i < 6000 && lines_of(out, "step").size() < before + 20; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  wait_until([&] { return lines_of(out, "step").size() >= before + 20; });
   EXPECT_GE(lines_of(out, "step").size(), before + 20);
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 75);

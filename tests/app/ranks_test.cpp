@@ -8,6 +8,7 @@
 
 #include "app/binary.h"
 #include "config/study.h"
+#include "wait_until.h"
 
 namespace tessera::test::ranks_test {
 namespace {
@@ -190,14 +191,14 @@ TEST(Ranks, StoppedAndGoneOnWithAnotherLayout) {
   {
     Process process(arguments + " --np 2 --zero 3 --set parallel.persist=100" +
                     (has_mpirun() ? "" : " --comm local"));
-    for (int i = 0; i < 600 && lines_of(out, "step").size() < 5; ++i) ::usleep(100'000);
+    wait_until([&] { return lines_of(out, "step").size() >= 5; });
     process.signal(SIGTERM);
     EXPECT_EQ(process.wait(), 75);
   }
   EXPECT_EQ(run("ckpt verify " + out.string()).code, 0);
   const std::size_t before = lines_of(out, "step").size();
   Process process(arguments + " --np 4 --dp 2 --tp 2 --comm local", scratch() / "ranks_stop_log");
-  for (int i = 0; i < 600 && lines_of(out, "step").size() < before + 5; ++i) ::usleep(100'000);
+  wait_until([&] { return lines_of(out, "step").size() >= before + 5; });
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 75) << read(scratch() / "ranks_stop_log");
   const auto steps = lines_of(out, "step");

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "app/binary.h"
+#include "wait_until.h"
 
 namespace tessera::test::study_test {
 namespace {
@@ -198,8 +199,7 @@ TEST(Study, StopsOnRequestAndRefusesASecond) {
         return true;
     return false;
   };
-  for (int i = 0; i < 4000 && !training(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  wait_until([&] { return training(); });
   ASSERT_TRUE(training());
   const Result second = run("study " + file.string() + " --quiet --out " + out.string());
   EXPECT_EQ(second.code, 2);
@@ -268,8 +268,7 @@ TEST(Study, ReportFollowsARunToItsEnd) {
     return fs::exists(folder / "report.html") &&
            read(folder / "report.html").find(">Running") != std::string::npos;
   };
-  for (int i = 0; i < 4000 && !running(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  wait_until([&] { return running(); });
   EXPECT_TRUE(running());
   write(folder / "new", "{}");
   fs::rename(folder / "new", folder / "summary.json");

@@ -86,10 +86,10 @@ void lose_a_host(const std::string& name, const std::string& length, bool comes_
                 place.log);
     ASSERT_TRUE(place.reached(6)) << place.said();
     hosts.lose("tessera-b");
-    ASSERT_TRUE(waited([&] { return says(place.said(), "restart 1: in "); })) << place.said();
+    ASSERT_TRUE(wait_until([&] { return says(place.said(), "restart 1: in "); })) << place.said();
     if (comes_back) {
       hosts.give_back("tessera-b");
-      ASSERT_TRUE(waited([&] { return says(place.said(), "answers again"); })) << place.said();
+      ASSERT_TRUE(wait_until([&] { return says(place.said(), "answers again"); })) << place.said();
     }
     EXPECT_EQ(job.wait(), 0) << place.said();
   }

@@ -2,24 +2,15 @@
 // what it said.
 #pragma once
 
-#include <chrono>
-#include <functional>
 #include <set>
-#include <thread>
 
 #include "app/binary.h"
+#include "wait_until.h"
 
 namespace tessera::test {
 
 inline bool says(const std::string& log, const std::string& text) {
   return log.find(text) != log.npos;
-}
-inline bool waited(const std::function<bool()>& condition, int seconds = 60) {
-  for (int i = 0; i < 100 * seconds; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
 }
 
 struct Place {
@@ -41,7 +32,7 @@ struct Place {
   // The process of a rank of a start that is not among `before`.
   int pid_of(int rank, const std::set<std::string>& before = {}) const {
     int pid = -1;
-    waited([&] {
+    wait_until([&] {
       for (const std::string& pulse : pulses()) {
         if (before.contains(pulse)) continue;
         const json record =
@@ -54,14 +45,14 @@ struct Place {
   }
   // The job has made the run folder its own.
   bool opened() const {
-    return waited([&] {
+    return wait_until([&] {
       for (const std::string& pulse : pulses())
         if (fs::exists(fs::path(pulse) / "opened")) return true;
       return false;
     });
   }
   bool reached(std::size_t n) const {
-    return waited([&] { return lines_of(out(), "step").size() >= n; });
+    return wait_until([&] { return lines_of(out(), "step").size() >= n; });
   }
 
   fs::path folder, log;

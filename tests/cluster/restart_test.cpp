@@ -75,7 +75,7 @@ TEST(Restarts, AHangThatComesBackEndsTheJobWhenNoneAreLeft) {
   Place place("restart_hang");
   ::setenv("TESSERA_HANG", "1:5", 1);
   Process job(
-      "train" + steps + "--np 2 --restarts 1 --set parallel.hang_s=1 --out " + place.out().string(),
+      "train" + steps + "--np 2 --restarts 1 --set parallel.hang_s=3 --out " + place.out().string(),
       place.log);
   ::unsetenv("TESSERA_HANG");
   EXPECT_EQ(job.wait(), 6) << place.said();
@@ -98,7 +98,7 @@ TEST(Restarts, AStoppedRankIsReplacedAndOneRankAloneToo) {
   for (const int ranks : {1, 2}) {
     const Whole& undisturbed = whole(ranks);
     Place place("restart_stopped_" + std::to_string(ranks));
-    Process job("train" + steps + "--set parallel.hang_s=1 --restarts 1 --np " +
+    Process job("train" + steps + "--set parallel.hang_s=3 --restarts 1 --np " +
                     std::to_string(ranks) + " --out " + place.out().string(),
                 place.log);
     const int pid = place.pid_of(ranks - 1);

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "comm/comm.h"
 #include "comm/heartbeat.h"
+#include "wait_until.h"
 
 namespace tessera::comm::call_off_test {
 namespace {
@@ -56,8 +57,7 @@ TEST(CallOff, ARankThatStoppedIsKnownWithoutAVerb) {
       world.barrier();
       if (world.rank() == 2) throw Error(ErrorKind::disk, "no room");
       if (world.rank() != 0) return;
-      for (int i = 0; i < 5000 && half->stopped().empty(); ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      test::wait_until([&] { return !half->stopped().empty(); });
       heard = half->stopped();
     });
   } catch (const Error& e) {

@@ -120,7 +120,7 @@ void expect_patience(double hang_s, const Fault& fault) {
 
 TEST(Around, ASlowDiskIsNoHang) {
   expect_patience(
-      1, {.call = Call::fsync, .n = 1, .action = "slow", .value = 3000, .only = ".part-step-6"});
+      2, {.call = Call::fsync, .n = 1, .action = "slow", .value = 5000, .only = ".part-step-6"});
 }
 TEST(Long, ADiskThatIsAlwaysSlowIsNoHang) {
   expect_patience(3, {.call = Call::fsync,

@@ -17,6 +17,7 @@
 #include "base/process.h"
 #include "files/scratch.h"
 #include "study/throttle.h"
+#include "wait_until.h"
 
 namespace tessera::study::child_test {
 namespace {
@@ -95,13 +96,11 @@ TEST(Child, ItEndsWithItsParent) {
     run_child(options, requests);
     ::_exit(0);
   }
-  for (int i = 0; i < 2000 && text_of(scratch / "pid").empty(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  test::wait_until([&] { return !text_of(scratch / "pid").empty(); });
   ::kill(parent, SIGKILL);
   ::waitpid(parent, nullptr, 0);
   const std::string pid = text_of(scratch / "pid");
-  for (int i = 0; i < 2000 && alive(pid); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  test::wait_until([&] { return !alive(pid); });
   EXPECT_FALSE(alive(pid));
 }
 
@@ -172,8 +171,7 @@ TEST(Child, ARequestToStopEndsIt) {
       shell(scratch, "trap 'exit 75' TERM; echo ready; while :; do sleep 0.05; done");
   const pid_t self = ::getpid();
   std::thread asker([&] {
-    for (int i = 0; i < 2000 && text_of(scratch / "stdout.txt").empty(); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    test::wait_until([&] { return !text_of(scratch / "stdout.txt").empty(); });
     ::kill(self, SIGINT);
   });
   const ChildResult result = run_child(options, requests);

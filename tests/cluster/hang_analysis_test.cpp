@@ -107,6 +107,12 @@ TEST(WhoHangs, AStoppedProcess) {
       has(who_hangs(table, patience)->message, "its process is stopped, or its machine is"));
   table[1].state = 'X';
   EXPECT_TRUE(who_hangs(table, patience)->gone);
+  // What the kernel says of it needs no long silence: rank 0 began to watch late, and does not take
+  // the blame itself.
+  auto joining = four();
+  joining[0].look.idle_s = 10, joining[0].look.doing = "joining the other ranks";
+  joining[2].silent_s = 7, joining[2].state = 'T';
+  EXPECT_EQ(who_hangs(joining, patience)->ranks, std::vector<int>{2});
   // Silence alone is nothing as long as nobody stands still.
   for (Seen& seen : table) seen.look.idle_s = 1;
   EXPECT_FALSE(who_hangs(table, patience));
@@ -136,6 +142,9 @@ TEST(WhoHangs, ACircleAndADeadNetwork) {
       << finding->message;
   table = four();
   for (Seen& seen : table) wait_in(seen, 0, 20);
+  table[1].look.idle_s = 19;  // an operation that all are in may take twice as long
+  EXPECT_FALSE(who_hangs(table, patience));
+  table[1].look.idle_s = 20;
   finding = who_hangs(table, patience);
   ASSERT_TRUE(finding);
   EXPECT_TRUE(finding->ranks.empty());
