@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 
 #include "checkpoint/memory_level.h"
 #include "cluster/place.h"
@@ -18,15 +19,28 @@ namespace {
 
 using run::MemoryLevel;
 
-std::vector<std::string> left_in_memory() {
-  std::vector<std::string> out;
-  const std::string mine = "tessera-memory-" + std::to_string(::getuid()) + "-";
-  for (const auto& entry : fs::directory_iterator("/dev/shm"))
-    if (entry.path().filename().string().starts_with(mine)) out.push_back(entry.path());
-  return out;
-}
+// Checkpoints in memory that a test leaves; those of other jobs on this machine were there before.
+class Memory : public testing::Test {
+ protected:
+  std::string left_in_memory() const {
+    std::string out;
+    for (const std::string& path : all())
+      if (!before_.contains(path)) out += path + "\n";
+    return out;
+  }
 
-TEST(Memory, APeerIsOnAnotherHost) {
+ private:
+  static std::set<std::string> all() {
+    std::set<std::string> out;
+    const std::string mine = "tessera-memory-" + std::to_string(::getuid()) + "-";
+    for (const auto& entry : fs::directory_iterator("/dev/shm"))
+      if (entry.path().filename().string().starts_with(mine)) out.insert(entry.path());
+    return out;
+  }
+  const std::set<std::string> before_ = all();
+};
+
+TEST_F(Memory, APeerIsOnAnotherHost) {
   const std::vector<std::string> even = {"a", "a", "b", "b"}, odd = {"a", "b", "b"};
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(run::peer_of(rank, even), (rank + 2) % 4);
   EXPECT_EQ(run::peer_of(0, odd), 1);
@@ -36,7 +50,7 @@ TEST(Memory, APeerIsOnAnotherHost) {
 }
 
 // Nothing is on disk when the rank is killed, and the job goes on from the step before.
-TEST(Memory, ALostRankCostsTheStepsSinceTheCopy) {
+TEST_F(Memory, ALostRankCostsTheStepsSinceTheCopy) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   const std::string steps =
       " --model vit_micro --set model.depth=1 --set model.dropout=0.1 --set data.train_size=8800 "
@@ -59,7 +73,7 @@ TEST(Memory, ALostRankCostsTheStepsSinceTheCopy) {
   EXPECT_GE(env["segments"][1].value("after_step", 0), 18) << env;
   EXPECT_EQ(losses(place.out()), losses(whole));
   EXPECT_TRUE(read(place.out() / "weights.safetensors") == read(whole / "weights.safetensors"));
-  EXPECT_TRUE(left_in_memory().empty()) << left_in_memory().front();
+  EXPECT_EQ(left_in_memory(), "");
 }
 
 config::Config sharded() {
@@ -73,7 +87,7 @@ config::Config sharded() {
 }
 
 // Two ranks on each of two hosts, whose state is shared out; afterwards one host is empty.
-TEST(Memory, AHostThatIsLostIsFoundOnTheOther) {
+TEST_F(Memory, AHostThatIsLostIsFoundOnTheOther) {
   const fs::path folder = scratch() / "memory_hosts";
   fs::create_directories(folder);
   files::write_atomically(folder / "metrics.jsonl", "{}\n");
@@ -117,12 +131,12 @@ TEST(Memory, AHostThatIsLostIsFoundOnTheOther) {
     EXPECT_TRUE(says(notes.back(), "passed over")) << notes.back();
     level.end();
   });
-  EXPECT_TRUE(left_in_memory().empty()) << left_in_memory().front();
+  EXPECT_EQ(left_in_memory(), "");
 }
 
 // Where /dev/shm has no room, as in many containers, the level ends with a note, and the run goes
 // on.
-TEST(Memory, ASmallDevShmEndsTheLevelAndNotTheRun) {
+TEST_F(Memory, ASmallDevShmEndsTheLevelAndNotTheRun) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   if (std::system("unshare -rm true 2>/dev/null") != 0)
     GTEST_SKIP() << "this machine lets nobody mount a small disk (unshare -rm)";
