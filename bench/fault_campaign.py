@@ -2,74 +2,39 @@
 """Random faults under --restarts, as many as fit into a time, held against undisturbed bits.
 
   bench/fault_campaign.py --build build --seconds 600 --results bench/results/faults.jsonl
-      [--np 2] [--device cpu] [--hosts] [--memory] [--seed N]
+      [--np 2] [--device cpu] [--hosts | --namespaces] [--memory] [--seed N]
   bench/fault_campaign.py --sum FILE...
 
 Each job is a small training with --restarts. At random moments a rank is killed, crashes or is
-stopped, its guard, mpirun or the launcher is killed; one fault in four is followed by a second one
-while the job recovers. After a launcher that was killed the same command is given again. With
---hosts the ranks run on two made-up hosts, which what mpirun calls instead of ssh starts on this
-machine; all that runs on one is killed or stopped, and the host is back after some seconds.
+stopped, its guard, mpirun or the launcher is killed, or stopped for some seconds; one fault in four
+is followed by a second one while the job recovers. After a launcher that was killed the same
+command is given again. With --hosts the ranks run on two made-up hosts, which what mpirun calls
+instead of ssh starts on this machine; all that runs on one is killed or stopped, and the host is
+back after some seconds. With --namespaces (root) the hosts are network namespaces, and are cut off
+as well: their link loses everything (fault_hosts.py).
 
 A job that does not end with 0 and the expected weights, does not end at all or leaves processes
 behind is a finding. Every few jobs a line with the counts and the seconds lost is appended to the
 results file, so that counts add up over days and over campaigns that run side by side (each works
 in a folder of its own); --sum prints their sum. The seconds are measured from outside, from the
-fault until the job is in the same step again; faults before that count with the first.
+fault until the job is in the same step again; faults before that count with the first. A process
+beside the ranks that is stopped holds nobody up, so no seconds are measured.
 """
 import argparse, glob, json, os, random, shutil, signal, statistics, subprocess, sys, tempfile, time
 
+from fault_hosts import MadeUpHosts, Namespaces, kill, stat_of, text_of, with_variable
+
 RANK = {"rank killed": signal.SIGKILL, "rank crashed": signal.SIGSEGV,
         "rank stopped": signal.SIGSTOP}
-KINDS = [*RANK, "guard killed", "mpirun killed", "launcher killed"]
-HOST_KINDS = ["host killed", "host stopped"]
-HOSTS = ["tessera-a", "tessera-b"]
+PAUSED = ["guard stopped", "mpirun stopped", "launcher stopped"]  # for some seconds
+KINDS = [*RANK, "guard killed", "mpirun killed", "launcher killed", *PAUSED]
 MARK = "TESSERA_CAMPAIGN"  # what all processes of a job have in their environment
-AGENT = """#!/bin/sh
-host=$1
-shift
-while [ -e {work}/stopped-$host ]; do sleep 0.1; done
-[ ! -e {work}/down-$host ] || exit 255
-export TESSERA_HOST=$host TMPDIR={work}/tmp-$host
-mkdir -p $TMPDIR
-exec sh -c "$*"
-"""
-
-
-def text_of(path):
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
-
-
-def stat_of(pid):
-    """The state of a process and its parent."""
-    fields = text_of(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    return (fields[0].decode(), int(fields[1])) if len(fields) > 1 else ("", -1)
 
 
 def is_tessera(pid):
     try:
         return os.readlink(f"/proc/{pid}/exe").endswith("/tessera") and stat_of(pid)[0] != "Z"
     except OSError:
-        return False
-
-
-def with_variable(name, value):
-    """The processes that have that variable and have not ended."""
-    wanted = f"{name}={value}".encode()
-    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
-            if wanted in text_of(f"/proc/{pid}/environ").split(b"\0") and stat_of(pid)[0] != "Z"]
-
-
-def kill(pid, number):
-    """Whether there was such a process."""
-    try:
-        os.kill(pid, number)
-        return True
-    except ProcessLookupError:
         return False
 
 
@@ -80,7 +45,8 @@ class Job:
         self.campaign, self.place = campaign, place
         os.makedirs(place)
         self.log = open(os.path.join(place, "log"), "ab")
-        self.history, self.away = [], []  # faults; (when it is back, host) of hosts that are away
+        self.history = []  # faults
+        self.away, self.paused = [], []  # (when it is back, host), (when it goes on, process)
         self.pending = None  # of a fault that the job is not back from
         self.start()
 
@@ -117,20 +83,16 @@ class Job:
         """Brings hosts back whose time has come, and notes when the job is back in its step."""
         for item in [item for item in self.away if item[0] <= time.time()]:
             self.away.remove(item)
-            self.bring_back(item[1])
+            self.campaign.hosts.bring_back(item[1])
+        for item in [item for item in self.paused if item[0] <= time.time()]:
+            self.paused.remove(item)
+            kill(item[1], signal.SIGCONT)
         if self.pending:
             since, step, without, kinds = self.pending
             ended = self.process.poll() == 0
             if ended or self.step(without) >= max(step, 0):
                 self.campaign.back(time.time() - since, kinds)
                 self.pending = None
-
-    def bring_back(self, host):
-        for pid in with_variable("TMPDIR", f"{self.campaign.work}/tmp-{host}"):
-            kill(pid, signal.SIGCONT)
-        for state in ("stopped", "down"):
-            if os.path.exists(f"{self.campaign.work}/{state}-{host}"):
-                os.remove(f"{self.campaign.work}/{state}-{host}")
 
     def pause(self, seconds, until=lambda: False):
         """Looks for so long; whether what was waited for came."""
@@ -143,16 +105,25 @@ class Job:
         return True
 
     def lose_host(self, kind):
-        dice, work = self.campaign.random, self.campaign.work
-        host = dice.choice(HOSTS)
+        dice, hosts = self.campaign.random, self.campaign.hosts
+        host = dice.choice(hosts.names)
         if any(host == gone for _, gone in self.away):
             return False
-        state = {"host killed": "down", "host stopped": "stopped"}[kind]
-        open(f"{work}/{state}-{host}", "w").close()
-        number = signal.SIGKILL if kind == "host killed" else signal.SIGSTOP
-        hit = [kill(pid, number) for pid in with_variable("TMPDIR", f"{work}/tmp-{host}")]
         self.away.append((time.time() + dice.uniform(0.5, 8), host))
-        return any(hit)
+        return hosts.lose(host, kind)
+
+    def process_of(self, what, rank):
+        """The launcher, mpirun, or what belongs to a rank; -1: there is none now."""
+        if what == "launcher":
+            return self.process.pid
+        if what == "guard":
+            guard = stat_of(rank)[1]
+            return guard if is_tessera(guard) else -1
+        if what == "mpirun":
+            own = [p for p in with_variable(MARK, self.place) if stat_of(p)[1] == self.process.pid]
+            own = [p for p in own if b"\0train\0" in text_of(f"/proc/{p}/cmdline")]
+            return own[0] if own else -1
+        return rank
 
     def fault(self):
         """One fault at random: its kind, or nothing where there was nobody to meet with it."""
@@ -162,25 +133,20 @@ class Job:
         dice = self.campaign.random
         kind = dice.choice(self.campaign.kinds)
         folders, step, now = self.folders(), self.step(), time.time()
-        pid = ranks[dice.choice(sorted(ranks))]["pid"]
-        if kind in HOST_KINDS:
+        if kind.startswith("host "):
             done = self.lose_host(kind)
-        elif kind == "launcher killed":
-            done = kill(self.process.pid, signal.SIGKILL)
-        elif kind == "mpirun killed":
-            own = [p for p in with_variable(MARK, self.place) if stat_of(p)[1] == self.process.pid]
-            own = [p for p in own if b"\0train\0" in text_of(f"/proc/{p}/cmdline")]
-            done = any([kill(p, signal.SIGKILL) for p in own])
-        elif kind == "guard killed":
-            guard = stat_of(pid)[1]
-            done = is_tessera(guard) and kill(guard, signal.SIGKILL)
         else:
-            done = kill(pid, RANK[kind])
+            pid = self.process_of(kind.split()[0], ranks[dice.choice(sorted(ranks))]["pid"])
+            number = RANK.get(kind, signal.SIGSTOP if kind in PAUSED else signal.SIGKILL)
+            done = pid > 0 and kill(pid, number)
+            if done and kind in PAUSED:
+                self.paused.append((now + dice.uniform(0.5, 8), pid))
         if not done:
             return None
         self.history.append(kind)
-        since, before, _, kinds = self.pending or (now, -1, None, [])
-        self.pending = (since, max(before, step), folders, kinds + [kind])
+        if kind not in PAUSED:
+            since, before, _, kinds = self.pending or (now, -1, None, [])
+            self.pending = (since, max(before, step), folders, kinds + [kind])
         return kind
 
     def give_again(self):
@@ -219,7 +185,7 @@ class Job:
             return self.campaign.found(self, "does not end")
         self.look()
         while self.away:
-            self.bring_back(self.away.pop()[1])
+            self.campaign.hosts.bring_back(self.away.pop()[1])
         if self.process.returncode != 0:
             return self.campaign.found(self, f"ends with {self.process.returncode}")
         if self.campaign.weights(self.place + "/run") != self.campaign.expected:
@@ -230,7 +196,7 @@ class Job:
 
     def clear(self, keep):
         for _, host in self.away:
-            self.bring_back(host)
+            self.campaign.hosts.bring_back(host)
         for pid in with_variable(MARK, self.place):
             kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -244,12 +210,10 @@ class Campaign:
 
     def __init__(self, args):
         self.args, self.random = args, random.Random(args.seed)
-        self.kinds = KINDS + HOST_KINDS * 2 if args.hosts else KINDS
         self.work = tempfile.mkdtemp(prefix="tessera_campaign_")
         self.environment = {**os.environ, "TMPDIR": self.work,
                             "OMPI_MCA_rmaps_base_oversubscribe": "1"}
         self.all_findings = self.all_jobs = 0
-        self.begin_line()
         batch = max(32, args.np)
         self.command = [
             os.path.abspath(os.path.join(args.build, "tessera")), "train", "--model", "vit_micro",
@@ -257,25 +221,24 @@ class Campaign:
             f"data.train_size={10 * batch}", "--set", "data.test_size=16", "--global-batch",
             str(batch), "--threads", "1", "--set", "run.eval_every=0", "--device", args.device,
             "--quiet", "--np", str(args.np)]
-        if args.hosts:
-            self.make_hosts()
+        self.hosts, self.kinds = None, KINDS
+        if args.hosts or args.namespaces:
+            hosts = Namespaces if args.namespaces else MadeUpHosts
+            self.use_hosts(hosts(self.work, args.np // 2))
+        self.begin_line()
         self.measure()
 
     def begin_line(self):
-        self.counts, self.lost, self.by_kind = dict.fromkeys(KINDS + HOST_KINDS, 0), [], {}
+        self.counts, self.lost, self.by_kind = dict.fromkeys(self.kinds, 0), [], {}
         self.findings, self.jobs, self.recovering = [], 0, 0
 
-    def make_hosts(self):
-        agent, file = self.work + "/agent", self.work + "/hosts"
-        with open(agent, "w") as script:
-            script.write(AGENT.format(work=self.work))
-        os.chmod(agent, 0o700)
-        with open(file, "w") as hosts:
-            hosts.writelines(f"{host} slots={self.args.np // 2}\n" for host in HOSTS)
-        self.environment.update(OMPI_MCA_plm_rsh_agent=agent, OMPI_MCA_btl="tcp,self")
+    def use_hosts(self, hosts):
+        self.hosts, self.kinds = hosts, KINDS + hosts.kinds * 2
+        self.environment.update(hosts.environment)
         # No smaller layout: the hosts are waited for, and the bits are those of the reference.
         self.command[-1] = f"{self.args.np}:{self.args.np}"
-        self.command += ["--hostfile", file, "--set", "run.host_wait_s=120"]
+        self.command += ["--hostfile", hosts.file, "--set", "run.host_wait_s=120"]
+        self.command = hosts.begin + self.command
 
     def measure(self):
         """The undisturbed run, as long as this machine takes for so many seconds."""
@@ -323,7 +286,8 @@ class Campaign:
         lost = sorted(self.lost)
         result = {
             "date": time.strftime("%F"), "seed": self.args.seed, "np": self.args.np,
-            "device": self.args.device, "hosts": self.args.hosts, "memory": self.args.memory,
+            "device": self.args.device, "hosts": type(self.hosts).__name__ if self.hosts else False,
+            "memory": self.args.memory,
             "steps": self.args.steps, "jobs": self.jobs, "faults": sum(self.counts.values()),
             "while_recovering": self.recovering, "kinds": self.counts,
             "findings": len(self.findings), "found": self.findings, "recoveries": len(lost),
@@ -365,7 +329,8 @@ def print_sum(paths):
     settings = {}
     for row in rows:
         setting = f"{row.get('np', 2)} ranks on {row.get('device', 'cpu')}"
-        setting += " of two hosts" if row.get("hosts") else ""
+        setting += {False: "", "Namespaces": " of two network namespaces"}.get(
+            row.get("hosts", False), " of two made-up hosts")
         setting += ", checkpoints in memory" if row["memory"] else ""
         settings.setdefault(setting, []).append(row)
     for setting, own in settings.items():
@@ -384,6 +349,7 @@ def main():
     parser.add_argument("--hang", type=float, default=1, help="parallel.hang_s")
     parser.add_argument("--patience", type=float, default=300, help="seconds until a job ends")
     parser.add_argument("--hosts", action="store_true", help="on two hosts that come and go")
+    parser.add_argument("--namespaces", action="store_true", help="that are also cut off (root)")
     parser.add_argument("--memory", action="store_true", help="with checkpoints in memory")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--every", type=int, default=5, help="jobs until a line is written")
@@ -392,15 +358,20 @@ def main():
     args = parser.parse_args()
     if args.sum:
         return print_sum(args.sum)
-    if args.hosts and args.np % 2:
+    if (args.hosts or args.namespaces) and args.np % 2:
         parser.error(f"--hosts shares the ranks out to two hosts: --np {args.np} is odd")
-    campaign, until = Campaign(args), time.time() + args.seconds
-    while time.time() < until:
-        campaign.one_job(until)
-        if campaign.jobs >= args.every:
+    campaign = Campaign(args)
+    try:
+        until = time.time() + args.seconds
+        while time.time() < until:
+            campaign.one_job(until)
+            if campaign.jobs >= args.every:
+                campaign.end_line()
+        if campaign.jobs:
             campaign.end_line()
-    if campaign.jobs:
-        campaign.end_line()
+    finally:
+        if campaign.hosts:
+            campaign.hosts.end()
     if not campaign.all_findings:
         shutil.rmtree(campaign.work)
     sys.exit(1 if campaign.all_findings else 0)

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
 
 #include "app/binary.h"
 #include "verbs/doctor/doctor.h"
@@ -80,7 +82,50 @@ TEST(Doctor, WhatOneHostHasThatTheOthersHaveNot) {
               h.interfaces.push_back({"docker0", "172.17.0.1", 0});
             }),
             "note: node2 has several networks: eth0, docker0");
+  EXPECT_EQ(with([](HostFacts& h) { h.interfaces[0].mpi = false; }),
+            "problem: MPI would take no network of node2: it has eth0");
+  EXPECT_EQ(with([](HostFacts& h) { h.interfaces.clear(); }),
+            "problem: node2 has no network interface but the loopback");
   EXPECT_EQ(only(hosts(2), links(2), {"node2", "node3"}), "problem: node2, node3 did not answer");
+}
+
+TEST(Doctor, TheNetworksThatMpiWouldTake) {
+  const std::vector<Interface> all = {
+      {"eth0", "10.1.2.3", 0}, {"eth1", "10.1.130.3", 0}, {"docker0", "172.17.0.1", 0}};
+  const auto taken = [&](const std::string& mpi, std::map<std::string, std::string> variables) {
+    std::string out;
+    for (const Interface& i : all)
+      if (mpi_takes(i, mpi, [&](const std::string& name) { return variables[name]; }))
+        out += (out.empty() ? "" : " ") + i.name;
+    return out;
+  };
+  const std::string open = "Open MPI v4.1.4", include = "OMPI_MCA_btl_tcp_if_include",
+                    exclude = "OMPI_MCA_btl_tcp_if_exclude", hydra = "HYDRA_IFACE";
+  EXPECT_EQ(taken(open, {}), "eth0 eth1 docker0");
+  EXPECT_EQ(taken(open, {{include, "eth1"}}), "eth1");
+  EXPECT_EQ(taken(open, {{include, "docker0,eth0"}}), "eth0 docker0");
+  EXPECT_EQ(taken(open, {{include, "eth"}}), "") << "names are whole";
+  EXPECT_EQ(taken(open, {{include, "10.1.0.0/16"}}), "eth0 eth1");
+  EXPECT_EQ(taken(open, {{include, "10.1.0.0/17"}}), "eth0");
+  EXPECT_EQ(taken(open, {{include, "10.1.130.3/32"}}), "eth1");
+  EXPECT_EQ(taken(open, {{include, "0.0.0.0/0"}}), "eth0 eth1 docker0");
+  EXPECT_EQ(taken(open, {{include, "10.1.0.0/x,none/8"}}), "") << "what is no network";
+  EXPECT_EQ(taken(open, {{exclude, "lo,172.17.0.0/16"}}), "eth0 eth1");
+  EXPECT_EQ(taken(open, {{include, "eth0"}, {exclude, "eth0"}}), "eth0") << "the first counts";
+  EXPECT_EQ(taken(open, {{hydra, "eth1"}}), "eth0 eth1 docker0") << "of another MPI";
+  EXPECT_EQ(taken("MPICH Version: 4.0.2", {}), "eth0 eth1 docker0");
+  EXPECT_EQ(taken("MPICH Version: 4.0.2", {{hydra, "eth1"}, {include, "eth0"}}), "eth1");
+}
+
+TEST(Doctor, DevicesOfEachHostWhereTheyDiffer) {
+  std::vector<HostFacts> all = hosts(3);
+  EXPECT_TRUE(device_lines(all).empty());
+  for (HostFacts& h : all) h.devices = {"gpu: A", "driver: 570"};
+  EXPECT_EQ(device_lines(all), (std::vector<std::string>{"gpu: A", "driver: 570"}));
+  all[1].devices[1] = "driver: 550", all[2].devices.clear();
+  EXPECT_EQ(device_lines(all),
+            (std::vector<std::string>{"node0: gpu: A; driver: 570", "node1: gpu: A; driver: 550",
+                                      "node2: no devices"}));
 }
 
 // A host that is slow because of other work is no reason for a script to stop.
@@ -127,6 +172,7 @@ TEST(Doctor, ASlowLinkAndAHostWhoseLinksAreAllSlow) {
 TEST(Doctor, FactsTravelWhole) {
   HostFacts facts = hosts(1)[0];
   facts.devices = {"driver: 570"}, facts.clock_s = 0.5, facts.clock_off_s = 0.25;
+  facts.interfaces.push_back({"docker0", "172.17.0.1", 0, false});
   EXPECT_EQ(to_json(facts_from(json::parse(to_json(facts).dump()))), to_json(facts));
 }
 
@@ -150,9 +196,17 @@ TEST(Doctor, TheVerbOnThisMachine) {
       EXPECT_GT(host[key].get<double>(), 0) << key;
     EXPECT_EQ(host["binary"].get<std::string>().size(), 16u);
   }
+  for (const json& one : document["hosts"][0]["interfaces"])
+    EXPECT_TRUE(one["mpi"].is_boolean()) << one;
   EXPECT_GT(document["links"][0]["gbyte_s"].get<double>(), 0);
   EXPECT_GT(document["all_reduce"]["gbyte_s"].get<double>(), 0);
   EXPECT_TRUE(fs::is_empty(folder)) << "nothing is left";
+  // The table says it of each network, and whoever excludes all of them sees none for MPI.
+  const char* networks = "OMPI_MCA_btl_tcp_if_include";
+  ::setenv(networks, "192.0.2.255/32", 1);
+  const Result none = tessera::test::run("doctor --np 1 --out " + folder.string());
+  ::unsetenv(networks);
+  EXPECT_EQ(none.out.find("for MPI"), none.out.npos) << none.out;
   const Result missing = tessera::test::run("doctor --hostfile " + (folder / "none").string());
   EXPECT_NE(missing.code, 0);
   EXPECT_NE(missing.err.find("none"), missing.err.npos) << missing.err;

@@ -24,9 +24,13 @@ class Hosts {
     write(file(), "tessera-a slots=1\ntessera-b slots=1\n");
     ::setenv("OMPI_MCA_plm_rsh_agent", agent().c_str(), 1);
     ::setenv("OMPI_MCA_btl", "tcp,self", 1);
+    // Open MPI leaves the loopback out by itself; a machine may have no other network.
+    ::setenv("OMPI_MCA_btl_tcp_if_include", "127.0.0.0/8", 1);
   }
   ~Hosts() {
-    for (const char* name : {"OMPI_MCA_plm_rsh_agent", "OMPI_MCA_btl"}) ::unsetenv(name);
+    for (const char* name :
+         {"OMPI_MCA_plm_rsh_agent", "OMPI_MCA_btl", "OMPI_MCA_btl_tcp_if_include"})
+      ::unsetenv(name);
     for (const char* host : {"tessera-a", "tessera-b"}) kill_all(host);
   }
 

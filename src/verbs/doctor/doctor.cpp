@@ -28,7 +28,7 @@ void print_hosts(const std::vector<HostFacts>& hosts) {
     std::string networks;
     for (const Interface& i : h.interfaces)
       networks += (networks.empty() ? "" : ", ") + i.name + " " + i.address +
-                  (i.mbit > 0 ? fmt::format(" ({} Mb/s)", i.mbit) : "");
+                  (i.mbit > 0 ? fmt::format(" ({} Mb/s)", i.mbit) : "") + (i.mpi ? " for MPI" : "");
     say(stdout, "{:<{}}  {:>9}  {:>5.1f}  {:>15}  {:>18}  {:>8.0f}  {:>+9.3f}  {}\n", h.host, width,
         fmt::format("{} of {}", h.bound, h.cores), h.load,
         fmt::format("{:.1f} of {:.1f}", h.memory_free_gb, h.memory_gb),
@@ -42,7 +42,7 @@ void print_hosts(const std::vector<HostFacts>& hosts) {
                           : "one NUMA node, ranks are not placed (run.place = \"cores\" does)");
   const HostFacts& first = hosts.front();
   say(stdout, "tessera {}, {}\n", first.tessera, first.mpi);
-  for (const std::string& device : first.devices) say(stdout, "{}\n", device);
+  for (const std::string& line : device_lines(hosts)) say(stdout, "{}\n", line);
 }
 
 void print_links(const std::vector<HostFacts>& hosts, const Links& links) {
@@ -81,6 +81,17 @@ std::vector<std::string> words(const char* text) {
 }
 
 }  // namespace
+
+std::vector<std::string> device_lines(const std::vector<HostFacts>& hosts) {
+  const std::vector<std::string>& first = hosts.front().devices;
+  if (std::all_of(hosts.begin(), hosts.end(),
+                  [&](const HostFacts& h) { return h.devices == first; }))
+    return first;
+  std::vector<std::string> out;
+  for (const HostFacts& h : hosts)
+    out.push_back(h.host + ": " + (h.devices.empty() ? "no devices" : join(h.devices, "; ")));
+  return out;
+}
 
 int examine(const DoctorOptions& options, comm::Comm* world) {
   const Ranks ranks(world);

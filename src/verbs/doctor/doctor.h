@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,7 +16,12 @@ namespace tessera::run {
 struct Interface {
   std::string name, address;
   std::int64_t mbit = 0;  // of the link, as the system says it; 0: it does not
+  bool mpi = true;        // whether MPI would take it
 };
+using Setting = std::function<std::string(const std::string&)>;  // a variable; empty: not set
+// As OMPI_MCA_btl_tcp_if_include and _exclude say it (`mpi`: the library's name), or HYDRA_IFACE.
+bool mpi_takes(const Interface& interface, const std::string& mpi, const Setting& setting);
+std::vector<Interface> interfaces_here(const std::string& mpi);  // without the loopback
 
 // What one host says of itself.
 struct HostFacts {
@@ -35,6 +41,8 @@ struct HostFacts {
 };
 nlohmann::ordered_json to_json(const HostFacts& facts);
 HostFacts facts_from(const nlohmann::json& json);
+// The lines of the table about devices: once where all hosts have the same, else for each.
+std::vector<std::string> device_lines(const std::vector<HostFacts>& hosts);
 // All ranks call it, each for its host; `folder`: where a run would be. What all of them say.
 std::vector<HostFacts> gather_facts(const Ranks& ranks, const std::string& folder);
 

@@ -1,10 +1,6 @@
 // What one host says of itself.
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
@@ -84,26 +80,6 @@ void look_at_memory(HostFacts& facts) {
   }
 }
 
-std::vector<Interface> interfaces_here() {
-  std::vector<Interface> out;
-  struct ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return out;
-  for (const struct ifaddrs* one = all; one; one = one->ifa_next) {
-    if (!one->ifa_addr || one->ifa_addr->sa_family != AF_INET || !(one->ifa_flags & IFF_UP) ||
-        (one->ifa_flags & IFF_LOOPBACK))
-      continue;
-    char text[INET_ADDRSTRLEN] = "";
-    const auto* address = reinterpret_cast<const struct sockaddr_in*>(one->ifa_addr);
-    ::inet_ntop(AF_INET, &address->sin_addr, text, sizeof(text));
-    Interface found{one->ifa_name, text, 0};
-    std::ifstream speed("/sys/class/net/" + found.name + "/speed");
-    if (std::int64_t mbit = 0; speed >> mbit && mbit > 0) found.mbit = mbit;
-    out.push_back(std::move(found));
-  }
-  ::freeifaddrs(all);
-  return out;
-}
-
 // How fast a file of ours comes to the disk of the folder; 0: it cannot be written.
 double disk_mb_s(const fs::path& folder, int rank) {
   const fs::path path = folder / fmt::format(".doctor-{}-{}-{}", host_name(), ::getpid(), rank);
@@ -155,7 +131,8 @@ void look_at_clock(const Ranks& ranks, HostFacts& facts) {
 nlohmann::ordered_json to_json(const HostFacts& f) {
   nlohmann::ordered_json interfaces = nlohmann::ordered_json::array();
   for (const Interface& i : f.interfaces)
-    interfaces.push_back({{"name", i.name}, {"address", i.address}, {"mbit", i.mbit}});
+    interfaces.push_back(
+        {{"name", i.name}, {"address", i.address}, {"mbit", i.mbit}, {"mpi", i.mpi}});
   return {{"host", f.host},
           {"machine", f.machine},
           {"tessera", f.tessera},
@@ -189,7 +166,8 @@ HostFacts facts_from(const nlohmann::json& j) {
   f.numa = j.value("numa", std::vector<std::string>{});  // older versions send none
   f.devices = j.at("devices").get<std::vector<std::string>>();
   for (const auto& i : j.at("interfaces"))
-    f.interfaces.push_back({i.at("name"), i.at("address"), i.at("mbit")});
+    f.interfaces.push_back(
+        {i.at("name"), i.at("address"), i.at("mbit"), i.value("mpi", true)});  // as above
   return f;
 }
 
@@ -202,7 +180,7 @@ std::vector<HostFacts> gather_facts(const Ranks& ranks, const std::string& folde
   facts.cores = ::get_nprocs(), facts.cores_bound = cores_bound(facts.bound);
   facts.numa = numa_nodes();
   look_at_memory(facts);
-  facts.interfaces = interfaces_here();
+  facts.interfaces = interfaces_here(facts.mpi);
   for (const auto& [name, value] : exec::device_facts())
     facts.devices.push_back(name + ": " + value);
   facts.disk_free_gb = 1e-9 * static_cast<double>(files::free_bytes(folder).value_or(0));

@@ -127,7 +127,7 @@ class Judge {
              "`tessera explain` shows what a rank needs");
     }
     if (devices.size() > 1)
-      note("hosts have different devices or drivers", "the table lists them: --json has all");
+      note("hosts have different devices or drivers", "the table lists those of each host");
   }
 
   // Ranks of one machine that were bound to the same cores wait for each other.
@@ -154,14 +154,22 @@ class Judge {
     for (const HostFacts& h : hosts_) machines.insert(h.machine);
     if (machines.size() < 2) return;
     for (const HostFacts& h : hosts_) {
-      if (h.interfaces.empty())
-        problem(fmt::format("{} has no network interface but the loopback", h.host), "");
-      if (h.interfaces.size() < 2) continue;
-      std::vector<std::string> names;
-      for (const Interface& i : h.interfaces) names.push_back(i.name);
-      note(fmt::format("{} has several networks: {}", h.host, join(names, ", ")),
-           "MPI tries all of them; OMPI_MCA_btl_tcp_if_include=NAME (Open MPI) or "
-           "HYDRA_IFACE=NAME (MPICH) names the one to take");
+      std::vector<std::string> names, taken;
+      for (const Interface& i : h.interfaces) {
+        names.push_back(i.name);
+        if (i.mpi) taken.push_back(i.name);
+      }
+      if (names.empty())
+        problem(fmt::format("{} has no network interface but the loopback", h.host),
+                "connect it to the network of the others");
+      else if (taken.empty())
+        problem(
+            fmt::format("MPI would take no network of {}: it has {}", h.host, join(names, ", ")),
+            "OMPI_MCA_btl_tcp_if_include or _exclude (Open MPI) or HYDRA_IFACE (MPICH) says so");
+      if (taken.size() > 1)
+        note(fmt::format("{} has several networks: {}", h.host, join(taken, ", ")),
+             "MPI tries all of them; OMPI_MCA_btl_tcp_if_include=NAME (Open MPI) or "
+             "HYDRA_IFACE=NAME (MPICH) names the one to take");
     }
   }
 
