@@ -17,20 +17,16 @@ const std::string steps =
 class Hosts {
  public:
   explicit Hosts(const Place& place) : place_(place.folder) {
-    write(agent(), "#!/bin/sh\nhost=$1\nshift\n[ ! -e " + place_.string() +
+    // MPICH's ssh has an option before the host.
+    write(agent(), "#!/bin/sh\n[ $1 != -x ] || shift\nhost=$1\nshift\n[ ! -e " + place_.string() +
                        "/down-$host ] || exit 255\nexport TESSERA_HOST=$host TMPDIR=" +
                        place_.string() + "/tmp-$host\nmkdir -p $TMPDIR\nexec sh -c \"$*\"\n");
     fs::permissions(agent(), fs::perms::owner_all);
     write(file(), "tessera-a slots=1\ntessera-b slots=1\n");
-    ::setenv("OMPI_MCA_plm_rsh_agent", agent().c_str(), 1);
-    ::setenv("OMPI_MCA_btl", "tcp,self", 1);
-    // Open MPI leaves the loopback out by itself; a machine may have no other network.
-    ::setenv("OMPI_MCA_btl_tcp_if_include", "127.0.0.0/8", 1);
+    for (const auto& [name, value] : variables()) ::setenv(name, value.c_str(), 1);
   }
   ~Hosts() {
-    for (const char* name :
-         {"OMPI_MCA_plm_rsh_agent", "OMPI_MCA_btl", "OMPI_MCA_btl_tcp_if_include"})
-      ::unsetenv(name);
+    for (const auto& [name, value] : variables()) ::unsetenv(name);
     for (const char* host : {"tessera-a", "tessera-b"}) kill_all(host);
   }
 
@@ -42,6 +38,14 @@ class Hosts {
   void give_back(const std::string& host) { fs::remove(down(host)); }
 
  private:
+  std::vector<std::pair<const char*, std::string>> variables() const {
+    return {{"OMPI_MCA_plm_rsh_agent", agent()},
+            {"OMPI_MCA_btl", "tcp,self"},
+            // Open MPI leaves the loopback out by itself; a machine may have no other network.
+            {"OMPI_MCA_btl_tcp_if_include", "127.0.0.0/8"},
+            {"HYDRA_LAUNCHER", "ssh"},
+            {"HYDRA_LAUNCHER_EXEC", agent()}};
+  }
   fs::path agent() const { return place_ / "agent"; }
   fs::path down(const std::string& host) const { return place_ / ("down-" + host); }
   // Whatever was started there.

@@ -3,7 +3,7 @@
 #
 #   tests/cluster/mpich.sh BUILD BUILD-MPICH [TRANSCRIPT]     exit status 0: everything held; 77: there is no MPICH here
 #
-# BUILD-MPICH: of `cmake --preset mpich`, with the targets tessera and comm_mpi_test.
+# BUILD-MPICH: of `cmake --preset mpich`, with the targets tessera, comm_mpi_test, app_test and cluster_test.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$(realpath "${1:?the build folder}") mpich=$(realpath "${2:?the build folder of MPICH}")
@@ -30,6 +30,18 @@ say; say "== the suite of rank tests"
 status=0; ctest --test-dir "$mpich" --output-on-failure --no-tests=error -R '^comm_mpi_' >"$work/suite" 2>&1 || status=$?
 tee -a "$transcript" <"$work/suite"
 hold "all of them (ctest ends with $status)" test $status = 0
+
+say; say "== ranks, failures and restarts of the program, with MPICH's mpirun first in PATH"
+mkdir "$work/bin"
+ln -s "$(command -v mpirun.mpich)" "$work/bin/mpirun"
+program() {  # program TEST FILTER
+  local status=0
+  PATH=$work/bin:$PATH "$mpich/tests/$1" --gtest_brief=1 --gtest_filter="$2" >"$work/program" 2>&1 || status=$?
+  tee -a "$transcript" <"$work/program"
+  return $status
+}
+hold "app_test Ranks, Failures" program app_test 'Ranks.*:Failures.*'
+hold "cluster_test Restarts, Memory, LostHost" program cluster_test 'Restarts.*:Memory.*:LostHost.*'
 
 say; say "== trainings of both MPIs have the same bits"
 train "$build" --steps 60 --np 2 --out "$work/open" 2>&1 | tee -a "$transcript"

@@ -3,7 +3,7 @@
 #
 #   tests/cluster/slurm.sh BUILD [TRANSCRIPT]     exit status 0: everything held; 77: there is no Slurm here
 #
-# srun over both nodes gives the bits of `--np`; sbatch with --signal=USR1@ saves, ends with 75 and goes on when it is requeued; a job of
+# srun over both nodes gives the bits of `--np`; a study scales over them; sbatch with --signal=USR1@ saves, ends with 75 and goes on when it is requeued; a job of
 # a partition with precedence preempts one that goes on afterwards; scancel loses nothing; the job file for cards is one that Slurm takes.
 # Everything that was started ends with the script.
 set -euo pipefail
@@ -132,6 +132,14 @@ rm -rf "$work/runs"
 pasted '^sbatch --nodes=2' >"$work/submitted"
 hold "sbatch" wait_for 90 in_state "$(sed -n 's/Submitted batch job //p' "$work/submitted")" COMPLETED
 hold "its run came to its end" test "$(ls "$work"/runs/*/summary.json | wc -l)" = 1
+
+say; say "== a study: strong and weak scaling on one and two nodes, each run a srun"
+launches() { grep -c 'launch task' "$work/$1.log" || true; }
+before=$(launches n2)
+status=0; run "$tessera" study studies/small/slurm.toml --out "$work/study" || status=$?
+hold "every run is done (exit status $status)" test $status = 0
+hold "strong and weak, on one and two nodes, three times each" test "$(ls -d "$work"/study/runs/*/*-r[0-9]* | wc -l)" = 12
+hold "the second node has had a rank of six runs" test $(($(launches n2) - before)) -ge 6
 
 # Enough steps to be interrupted, as many as this machine does in three quarters of a minute.
 begin=$(date +%s%N)
