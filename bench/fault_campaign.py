@@ -60,7 +60,13 @@ class Job:
 
     def folders(self):
         found = glob.glob(f"{self.place}/.ranks-*") + glob.glob(f"{self.place}/run/.ranks-*")
-        return sorted(found, key=lambda f: os.path.getmtime(f) if os.path.exists(f) else 0)
+
+        def age(folder):
+            try:
+                return os.path.getmtime(folder)
+            except OSError:  # it may be removed just now
+                return 0
+        return sorted(found, key=age)
 
     def records(self, without=()):
         """What the ranks that run now say of themselves."""
