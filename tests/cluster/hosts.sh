@@ -88,7 +88,22 @@ status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$w
 tee -a "$transcript" <"$work/doctor"
 hold "exit status 1" test $status = 1
 hold "every link of the third host is named" grep -q "problem: every link of h3 is slow" "$work/doctor"
+
+say; say "== doctor: all links alike (10 Gb/s)"
 for i in 1 2 3; do limit $i 10gbit; done
+status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$work" >"$work/doctor" 2>&1 || status=$?
+tee -a "$transcript" <"$work/doctor"
+hold "it looked at the links (exit status $status)" grep -q "^all-reduce of all" "$work/doctor"
+
+say; say "== doctor: what comes from the third host is late by 20 ms"
+if tc -n ${id}3 qdisc replace dev v0 root netem delay 20ms 2>/dev/null; then
+  status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$work" >"$work/doctor" 2>&1 || status=$?
+  tee -a "$transcript" <"$work/doctor"
+  hold "every link of the third host is named" grep -q "problem: every link of h3 is slow" "$work/doctor"
+  limit 3 10gbit
+else
+  say "not run: this kernel has no netem"
+fi
 
 say; say "== doctor: a host that does not answer"
 touch "$work/down-$(address 2)"
