@@ -179,7 +179,7 @@ hold "nothing was on disk, and it went on from memory" grep -q "in memory; the n
 read -r -a after <<<"$(segments "$work/memory")"
 say "$(grep 'in memory' "$work/memory/log.txt" | head -3)"
 hold "after the 30th step or later (${after[1]})" test "${after[1]}" -ge 30
-hold "nothing is left in memory" test -z "$(find /dev/shm -maxdepth 1 -name 'tessera-memory-*')"
+hold "nothing is left in memory" test -z "$(find /dev/shm -maxdepth 1 -name 'tessera-memory-*.h[123]')"
 rm "$work/down-$(address 3)"
 
 say; say "== a host is cut off: its cable is pulled"
