@@ -285,8 +285,11 @@ class Campaign:
         self.jobs += 1
         self.all_jobs += 1
         job = Job(self, os.path.join(self.work, f"job{self.all_jobs}"))
-        held = job.disturb(self.random.randint(3, 10), until) and job.finish()
-        job.clear(keep=not held)
+        held = False
+        try:
+            held = job.disturb(self.random.randint(3, 10), until) and job.finish()
+        finally:  # also when the campaign is asked to stop
+            job.clear(keep=not held)
 
     def end_line(self):
         lost = sorted(self.lost)
@@ -366,6 +369,7 @@ def main():
         return print_sum(args.sum)
     if (args.hosts or args.namespaces) and args.np % 2:
         parser.error(f"--hosts shares the ranks out to two hosts: --np {args.np} is odd")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
     campaign = Campaign(args)
     try:
         until = time.time() + args.seconds
