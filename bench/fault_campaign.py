@@ -17,8 +17,8 @@ A job that does not end with 0 and the expected weights, does not end at all or 
 behind is a finding. Every few jobs a line with the counts and the seconds lost is appended to the
 results file, so that counts add up over days and over campaigns that run side by side (each works
 in a folder of its own); --sum prints their sum. The seconds are measured from outside, from the
-fault until the job is in the same step again; faults before that count with the first. A process
-beside the ranks that is stopped holds nobody up, so no seconds are measured.
+fault until the job is in the same step again; faults before that count with the first. For a
+process beside the ranks that is stopped for a while no seconds are measured.
 """
 import argparse, glob, json, os, random, shutil, signal, statistics, subprocess, sys, tempfile, time
 
