@@ -136,12 +136,12 @@ steps=1200
 at_first "$build/tessera" train "${tiny[@]}" --steps $steps --np 2:3 --restarts 3 --hostfile "$work/hostfile" --quiet --out "$work/lost" \
   >"$work/lost.log" 2>&1 &
 job=$!
-hold "the job has begun" wait_for 60 reached "$work/lost" 40
+hold "the job has begun" wait_for 180 reached "$work/lost" 40
 touch "$work/down-$(address 3)"
 ip netns pids ${id}3 | xargs -r kill -9
-hold "it goes on with two ranks" wait_for 90 grep -q "restart 1: in step" "$work/lost.log"
+hold "it goes on with two ranks" wait_for 240 grep -q "restart 1: in step" "$work/lost.log"
 rm "$work/down-$(address 3)"
-hold "the host is taken in again" wait_for 90 grep -q "answers again" "$work/lost.log"
+hold "the host is taken in again" wait_for 240 grep -q "answers again" "$work/lost.log"
 status=0; wait $job || status=$?
 tee -a "$transcript" <"$work/lost.log"
 hold "exit status 0" test $status = 0
@@ -168,7 +168,7 @@ say; say "== a host is lost with its memory: checkpoints in memory alone"
 at_first "$build/tessera" train "${tiny[@]}" --set checkpoint.every=1000000 --set checkpoint.memory_every=1 --steps 300 --np 3 --restarts 2 \
   --hostfile "$work/hostfile" --quiet --out "$work/memory" >"$work/memory.log" 2>&1 &
 job=$!
-hold "the job has begun" wait_for 60 reached "$work/memory" 40
+hold "the job has begun" wait_for 180 reached "$work/memory" 40
 touch "$work/down-$(address 3)"
 ip netns pids ${id}3 | xargs -r kill -9
 rm -rf /dev/shm/tessera-memory-*.h3  # it shares the memory of this machine; a host that is lost takes its own along
@@ -186,7 +186,7 @@ say; say "== a host is cut off: its cable is pulled"
 at_first "$build/tessera" train "${tiny[@]}" --steps 400 --np 1:3 --restarts 3 --hostfile "$work/hostfile" --quiet --out "$work/cut" \
   >"$work/cut.log" 2>&1 &
 job=$!
-hold "the job has begun" wait_for 60 reached "$work/cut" 40
+hold "the job has begun" wait_for 180 reached "$work/cut" 40
 ip -n ${id}s link set p2 down
 status=0; wait $job || status=$?
 tee -a "$transcript" <"$work/cut.log"

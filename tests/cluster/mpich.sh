@@ -55,13 +55,13 @@ say; say "== a request to stop, and a rank that is killed"
 train "$mpich" --steps 400 --np 2 --out "$work/whole" 2>&1 | tee -a "$transcript"
 "$mpich/tessera" train "${tiny[@]}" --steps 400 --np 2 --out "$work/stop" >"$work/stop.log" 2>&1 &
 job=$!
-hold "the job has begun" wait_for 60 reached "$work/stop" 30
+hold "the job has begun" wait_for 180 reached "$work/stop" 30
 kill -TERM $job
 status=0; wait $job || status=$?
 hold "exit status 75 (it is $status)" test $status = 75
 "$mpich/tessera" train "${tiny[@]}" --steps 400 --np 2 --restarts 2 --out "$work/stop" >"$work/stop.log" 2>&1 &
 job=$!
-hold "it goes on" wait_for 60 reached "$work/stop" 150
+hold "it goes on" wait_for 180 reached "$work/stop" 150
 kill -9 "$(pid_of stop 1)"
 status=0; wait $job || status=$?
 tee -a "$transcript" <"$work/stop.log"
