@@ -21,6 +21,7 @@
 #include "base/control_group.h"
 #include "base/process.h"
 #include "ranks/hang_dump.h"
+#include "ranks/memory_limit.h"
 #include "ranks/memory_place.h"
 #include "ranks/stack_trace.h"
 #include "ranks/stop.h"
@@ -69,6 +70,20 @@ struct Requests {
   }
   std::chrono::steady_clock::time_point first;
 };
+
+// The error of a rank that ended by a signal. `starved`: the kernel killed it for lack of memory;
+// `was`: what it was doing.
+Error loss_of(const std::string& name, int signal, bool starved, bool joined,
+              const std::string& was) {
+  if (!joined && follows_from_no_memory(signal) && memory_is_short())
+    return {ErrorKind::memory,
+            fmt::format("{} ended by signal {} ({}) while it was {}; {}", name, signal,
+                        ::strsignal(signal), was, memory_limit_text()),
+            "", memory_limit_help};
+  return {ErrorKind::rank_lost,
+          fmt::format("{} is lost: {}; it was {}", name, how_it_ended(signal, starved), was), "",
+          starved ? help + less_memory : help};
+}
 
 bool asked_for(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGUSR1 || signal == SIGHUP;
@@ -177,10 +192,9 @@ Guard::Guard(int rank, double hang_s, const std::filesystem::path& log) {
   if (asked_for(signal) || ::getppid() != launcher) std::_Exit(128 + signal);
   const bool starved = signal == SIGKILL && killed_for_memory() > killed_before;
   show_last(folder(), rank, child, shared_->heartbeat);
-  const Error error(ErrorKind::rank_lost,
-                    fmt::format("{} is lost: {}; it was {}", name(), how_it_ended(signal, starved),
-                                what_it_does(shared_->heartbeat.look())),
-                    "", starved ? help + less_memory : help);
+  const Error error =
+      loss_of(name(), signal, starved, shared_->joined.load(std::memory_order_acquire),
+              what_it_does(shared_->heartbeat.look()));
   end_job(folder(), {error.exit_code(), error.what()}, log);
 }
 

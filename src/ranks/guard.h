@@ -1,6 +1,7 @@
 // A rank is two processes: the one that works, and its parent, which only waits for it. So whatever
 // ends a rank, kill -9 or a segmentation fault included, somebody on its machine knows how it ended
-// and what it did last, says so, and ends the job with exit code 7; under any launcher. It also
+// and what it did last, says so, and ends the job with exit code 7; under any launcher. The code is
+// 8 where it crashed while it joined the others under a limit on memory (memory_limit.h). It also
 // notices a rank that is stopped where no other rank is left to miss it. Convention: the guard is
 // forked before anything is started; requests to stop that reach it are handed on, numbered
 // (stop.h).

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +24,7 @@
 #include "base/say.h"
 #include "base/streams.h"
 #include "ranks/heartbeat_folder.h"
+#include "ranks/memory_limit.h"
 #include "ranks/relay.h"
 #include "ranks/stop.h"
 
@@ -35,14 +35,6 @@ namespace fs = std::filesystem;
 
 // From a verdict until the ranks that are left are killed, and until mpirun is.
 constexpr auto grace = std::chrono::seconds(8), more_grace = std::chrono::seconds(12);
-
-// Bytes that a process may have (`ulimit -v`), which mpirun and ranks inherit; none: no limit.
-std::optional<rlim_t> memory_limit() {
-  struct rlimit limit {};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  return limit.rlim_cur;
-}
-constexpr rlim_t least_memory = rlim_t{1} << 30;  // below it MPI may fail in any of its parts
 
 // How long mpirun may be without any rank here, before the first and after the last. Without memory
 // for its threads it waits for itself for ever.
@@ -239,6 +231,13 @@ bool is_of_mpirun(int code) {
 // an end of its own.
 void judge(JobEnd& end, const JobStart& job, int status, bool begun, bool silent) {
   const std::string help = "the same command goes on from the newest checkpoint";
+  const int killer = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
+  if (end.asked == 0 && !begun && follows_from_no_memory(killer) && memory_is_short())
+    return tell(end, Error(ErrorKind::memory,
+                           fmt::format("mpirun or a rank ended by signal {} ({}) before it had "
+                                       "begun; {}",
+                                       killer, ::strsignal(killer), memory_limit_text()),
+                           job.mpirun, memory_limit_help));
   if (WIFSIGNALED(status))
     return tell(end, Error(ErrorKind::rank_lost,
                            fmt::format("mpirun ended by signal {} ({})", WTERMSIG(status),
@@ -260,16 +259,11 @@ void judge(JobEnd& end, const JobStart& job, int status, bool begun, bool silent
                                        "nobody saw which",
                                        signal, ::strsignal(signal)),
                            job.mpirun, help));
-  if (end.asked == 0 && (!begun || silent) && is_of_mpirun(end.code) &&
-      memory_limit().value_or(least_memory) < least_memory)
-    return tell(end,
-                Error(ErrorKind::memory,
-                      fmt::format("mpirun ended with {}, and no rank has said why; each process "
-                                  "may have {} MB",
-                                  end.code, *memory_limit() / 1'000'000),
-                      job.mpirun,
-                      "`ulimit -v` shows that limit; --comm local starts ranks as threads of "
-                      "one process"));
+  if (end.asked == 0 && (!begun || silent) && is_of_mpirun(end.code) && memory_is_short())
+    return tell(end, Error(ErrorKind::memory,
+                           fmt::format("mpirun ended with {}, and no rank has said why; {}",
+                                       end.code, memory_limit_text()),
+                           job.mpirun, memory_limit_help));
   if (!begun && end.asked == 0 && is_of_mpirun(end.code))
     return tell(
         end, Error(ErrorKind::rank_lost,
