@@ -105,11 +105,11 @@ void mark_saved(const fs::path& run) {
 
 void expect_never_saved(const fs::path& run) {
   if (!files::is_there(mark_of(run))) return;
-  throw Error(ErrorKind::weights,
-              "the run has written checkpoints, but none of them is here any more",
-              (run / "ckpt").string(),
-              "bring them back (is their disk mounted?); --fresh starts over in this folder, --out "
-              "chooses another");
+  throw Error(
+      ErrorKind::weights, "the run has written checkpoints, but none of them is here any more",
+      (run / "ckpt").string(),
+      "mount their disk or bring them back; --fresh starts over in this folder, --out chooses "
+      "another");
 }
 
 std::int64_t newest_step(const Ranks& ranks, const fs::path& run) {

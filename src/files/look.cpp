@@ -18,7 +18,7 @@ bool is_missing(int problem) { return problem == ENOENT || problem == ENOTDIR; }
 
 [[noreturn]] void cannot_look(const fs::path& path, int problem, ErrorKind kind) {
   throw Error(kind, fmt::format("cannot look here: {}", std::strerror(problem)), path.string(),
-              "make it readable (is its disk there?), then give the same command again");
+              "see that its disk is there and make it readable, then give the same command again");
 }
 
 // The first part of a missing path that exists must not be a link: what it leads to may come back.
@@ -29,7 +29,8 @@ void refuse_broken_link(fs::path at, ErrorKind kind) {
       if (S_ISLNK(about.st_mode) && ::stat(at.c_str(), &about) != 0)
         throw Error(
             kind, fmt::format("is a link to {}, which is not there", fs::read_symlink(at).string()),
-            at.string(), "bring back what it leads to (is its disk mounted?), or remove the link");
+            at.string(),
+            "mount the disk that it leads to or bring back what was there, or remove the link");
       return;
     }
     if (!at.has_parent_path() || at.parent_path() == at) return;

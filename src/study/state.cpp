@@ -161,7 +161,7 @@ void State::fail(const std::string& what, int code) const {
   if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED)
     throw Error(ErrorKind::usage, "another process keeps the study's database busy",
                 path_.string());
-  throw Error(ErrorKind::weights, "the study's database " + what + " (is it damaged?): " + why,
+  throw Error(ErrorKind::weights, "the study's database " + what + " and may be damaged: " + why,
               path_.string(), std::string("restore it, or ") + start_over);
 }
 

@@ -5,9 +5,9 @@
 
 #include "ranks/guard.h"
 
+namespace tessera::test::hang_analysis_test {
 namespace {
 
-using namespace tessera;
 using namespace tessera::run;
 
 constexpr double patience = 10;
@@ -175,3 +175,4 @@ TEST(Lost, SignalsInWords) {
 }
 
 }  // namespace
+}  // namespace tessera::test::hang_analysis_test

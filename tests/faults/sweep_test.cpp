@@ -3,6 +3,7 @@
 // suite, all of them in Long.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -24,11 +25,19 @@ bool wanted(std::size_t call, std::int64_t n) {
              std::string::npos;
 }
 
+// How many writes are passed over from one that fails to the next: TESSERA_FAULT_STRIDE=1 lets none
+// be left out where a sweep by itself takes every 3rd or 11th.
+std::int64_t told_stride(std::int64_t otherwise) {
+  const char* told = std::getenv("TESSERA_FAULT_STRIDE");
+  return told ? std::max<std::int64_t>(1, std::atoll(told)) : otherwise;
+}
+
 // Every n of every call, as many as were counted in this slot; the error changes with
 // n. Of writes, which are mostly those of one tensor after the other, every `stride`-th.
 std::vector<Fault> every_call(const Ended& counted, std::size_t slot, int rank,
                               std::int64_t stride) {
   std::vector<Fault> out;
+  stride = told_stride(stride);
   for (std::size_t c = 0; c < call_count; ++c)
     for (std::int64_t n = 1; n <= counted.seen[slot][c]; ++n)
       for (const bool for_ever : {false, true}) {
@@ -64,6 +73,18 @@ void sweep(const std::string& name, const Ground& ground, const std::vector<int>
                                                    : ", finished"),
                  all);
   }
+}
+
+TEST(Faults, EveryWriteFailsWhereThatIsAsked) {
+  Ended counted;
+  counted.seen[1][static_cast<std::size_t>(Call::write)] = 22;
+  const char* const before = std::getenv("TESSERA_FAULT_STRIDE");
+  const std::string kept = before ? before : "";
+  ::unsetenv("TESSERA_FAULT_STRIDE");
+  EXPECT_EQ(every_call(counted, 1, 0, 11).size(), 4u) << "the 11th and the 22nd, once and for ever";
+  ::setenv("TESSERA_FAULT_STRIDE", "1", 1);
+  EXPECT_EQ(every_call(counted, 1, 0, 11).size(), 44u);
+  before ? ::setenv("TESSERA_FAULT_STRIDE", kept.c_str(), 1) : ::unsetenv("TESSERA_FAULT_STRIDE");
 }
 
 TEST(Long, EveryCallOfOneRank) { sweep("one rank", one_rank(), {-1}, 1); }

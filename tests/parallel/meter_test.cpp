@@ -10,6 +10,7 @@
 #include "parallel/world.h"
 #include "ranks/clocks.h"
 #include "session/init.h"
+#include "train/train_report.h"
 
 namespace tessera::test::meter_test {
 namespace {
@@ -57,6 +58,15 @@ Seen train_with_a_late_rank() {
   return out;
 }
 
+// summary.json's `waited_for` of a run whose steps took step_ms.
+constexpr double step_ms = 2 * late_ms;
+nlohmann::ordered_json waited_for_in_summary(const nlohmann::ordered_json& ranks) {
+  run::TrainResults results;
+  results.ranks = ranks;
+  results.step_ms = {step_ms};
+  return run::summary_of(with_layout(tiny("vit", "f32"), "dp3"), {}, results)["waited_for"];
+}
+
 TEST(Meter, WaitingForALateRankIsNoWorkOfItsPeers) {
   const Seen seen = train_with_a_late_rank();
   for (int rank = 0; rank < 3; ++rank) {
@@ -70,6 +80,13 @@ TEST(Meter, WaitingForALateRankIsNoWorkOfItsPeers) {
   };
   EXPECT_GE(waited(late_rank), late_ms * 0.8);
   for (const int rank : {0, 1}) EXPECT_LT(waited(rank), waited(late_rank)) << rank;
+  const nlohmann::ordered_json named = waited_for_in_summary(seen.ranks);
+  EXPECT_EQ(named["rank"], late_rank);
+  EXPECT_DOUBLE_EQ(named["ms"].get<double>(), waited(late_rank));
+  EXPECT_DOUBLE_EQ(named["share"].get<double>(), waited(late_rank) / step_ms);
+  nlohmann::ordered_json alone = nlohmann::ordered_json::array({seen.ranks[0]});
+  alone[0]["others_waited_ms"] = 0;
+  EXPECT_TRUE(waited_for_in_summary(alone).is_null()) << "nobody waited";
 }
 
 // What two ranks say to each other after steps of this length, of which one is asked to stop after
