@@ -14,7 +14,7 @@ transforms::Layout resolved_layout(const config::Config& config) {
   const config::Parallel& p = config.parallel;
   return {static_cast<int>(p.dp), static_cast<int>(p.sp),   static_cast<int>(p.tp),
           static_cast<int>(p.pp), static_cast<int>(p.zero), p.sequence == "megatron",
-          p.weights.list,         config.batch.global};
+          p.shares.list,          config.batch.global};
 }
 
 transforms::Compression resolved_compression(const config::Config& config) {
@@ -85,8 +85,8 @@ StepSpec resolve(const config::Config& config) {
   return out;
 }
 
-void StepSpec::share_by(const std::vector<double>& weights) {
-  config.parallel.weights.list = layout.weights = weights;
+void StepSpec::share_by(const std::vector<double>& shares) {
+  config.parallel.shares.list = layout.weights = shares;
 }
 
 }  // namespace tessera::run

@@ -29,7 +29,7 @@ struct StepSpec {
   bool infers = false;           // nothing is trained here: evaluation is in eight bits as well
   ir::LossScale loss_scale;      // f16 only
 
-  void share_by(const std::vector<double>& weights);  // other shares of a batch per dp rank
+  void share_by(const std::vector<double>& shares);  // other shares of a batch per dp rank
 };
 
 // Error(usage) where stages or a schedule's file do not fit.

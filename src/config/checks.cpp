@@ -171,7 +171,7 @@ void Checks::devices() {
                     ranks, ranks == 1 ? "" : "s"),
         "name one device for each rank, or one for all of them");
   if (!several || p.dp == 1) return;
-  if (p.weights.list.empty() && p.weights.word.empty())
+  if (p.shares.list.empty() && p.shares.word.empty())
     note(
         "ranks run on different devices and each gets an equal share of the batch; "
         "parallel.weights = measured shares it out by their speed");

@@ -128,7 +128,7 @@ struct Parallel {
   ListOrWord stages = {{}, "flops"};
   std::int64_t segments = 1, chunks = 1;
   std::string recompute = "none";
-  ListOrWord weights;
+  ListOrWord shares;  // parallel.weights: of a batch, per dp rank
   double bucket_mb = 4.0;
   bool overlap = true, prefetch = true, overlap_update = true;
   std::string compress = "none", comm = "auto", all_reduce = "auto", wire = "f32";
@@ -175,7 +175,7 @@ struct Run {
 // are here.
 struct Whole {
   std::int64_t dp = 0, np = 0, micro = 0, accumulate = 0;
-  std::vector<double> weights;  // parallel.weights
+  std::vector<double> shares;  // parallel.weights
   bool operator==(const Whole&) const = default;
 };
 

@@ -234,7 +234,7 @@ std::vector<Field> parallel_fields() {
       {"parallel", "chunks", AT(parallel.chunks), from(1, 1024), "stages per rank of the interleaved schedule, which takes 2 unless given, or of one that is read from a file"},
       {"parallel", "recompute", AT(parallel.recompute), any(),
        "none, full, or every=N: keep the input of every N-th block and recompute the rest in the backward pass"},
-      {"parallel", "weights", AT(parallel.weights), list_or("measured", 0, 1e6), "share of the batch per dp rank; an empty list: equal"},
+      {"parallel", "weights", AT(parallel.shares), list_or("measured", 0, 1e6), "share of the batch per dp rank; an empty list: equal"},
       {"parallel", "bucket_mb", AT(parallel.bucket_mb), above(0, 65536), "size of a gradient bucket in MiB; ZeRO 2 and 3 cut by layers instead"},
       {"parallel", "overlap", AT(parallel.overlap), any(), "start a reduction as soon as its bucket is complete and compute on; false: one message after another, in place"},
       {"parallel", "prefetch", AT(parallel.prefetch), any(), "zero = 3: gather the weights of the next layer while this one computes"},

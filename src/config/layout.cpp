@@ -148,10 +148,10 @@ void mesh(Config& c, const std::function<bool(std::string_view)>& given, int wor
 
 // Shares of a batch: one per dp rank, and no statistics of a rank's own samples, which would depend
 // on the shares.
-void weights(const Config& c, LayoutOutcome& out) {
+void shares(const Config& c, LayoutOutcome& out) {
   const Parallel& p = c.parallel;
-  const std::vector<double>& list = p.weights.list;
-  if (list.empty() && p.weights.word.empty()) return;
+  const std::vector<double>& list = p.shares.list;
+  if (list.empty() && p.shares.word.empty()) return;
   if (!list.empty() && static_cast<std::int64_t>(list.size()) != p.dp)
     out.problems.push_back(
         {{"parallel.weights", "parallel.dp"},
@@ -170,7 +170,7 @@ void weights(const Config& c, LayoutOutcome& out) {
                                         "statistics of a rank's own samples would depend on "
                                         "how many it gets",
                                         c.model.batch_norm),
-                            "choose model.batch_norm = \"sync\", or leave the weights out"});
+                            "choose model.batch_norm = \"sync\", or leave parallel.weights out"});
 }
 
 }  // namespace
@@ -185,7 +185,7 @@ LayoutOutcome resolve_layout(Config& c, const std::function<bool(std::string_vie
     sequence(c, out);
   }
   mesh(c, given, world, out);
-  weights(c, out);
+  shares(c, out);
   if (p.zero > 0 && p.dp == 1 && p.sp == 1 && p.offload_params == "none")
     out.notes.push_back(fmt::format(
         "parallel.zero = {} shares out nothing: there is one data-parallel rank", p.zero));

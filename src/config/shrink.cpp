@@ -31,9 +31,9 @@ Config shrink(const Config& config, std::int64_t ranks) {
                             out.run.device, out.run.np, ranks),
                 "", "name one device for all ranks where some may be lost");
   Parallel& p = out.parallel;
-  out.whole = {p.dp, out.run.np, out.batch.micro, out.batch.accumulate, p.weights.list};
+  out.whole = {p.dp, out.run.np, out.batch.micro, out.batch.accumulate, p.shares.list};
   out.run.np = ranks, p.dp = ranks / ranks_of_a_copy(out);
-  p.weights.list.clear();  // one number for each copy: nobody says which of them are left
+  p.shares.list.clear();  // one number for each copy: nobody says which of them are left
   // A schedule that is read from a file says how many micro-batches there are.
   if (!p.schedule.starts_with("file:"))
     out.batch.accumulate = std::min(
@@ -47,7 +47,7 @@ Config as_asked(const Config& config) {
   if (config.whole.dp == 0) return out;
   out.parallel.dp = config.whole.dp, out.run.np = config.whole.np;
   out.batch.micro = config.whole.micro, out.batch.accumulate = config.whole.accumulate;
-  out.parallel.weights.list = config.whole.weights;
+  out.parallel.shares.list = config.whole.shares;
   out.whole = {};
   return out;
 }

@@ -55,7 +55,7 @@ Meter::Meter(const config::Config& config, const Ranks& ranks, Session& session,
       host_(host_name()),
       clock_(compare_clocks(ranks)),
       speeds_(session.mesh()),
-      tells_always_(config.parallel.weights.word == "measured"),
+      tells_always_(config.parallel.shares.word == "measured"),
       trace_left_(config.run.trace),
       waited_for_(static_cast<std::size_t>(ranks.size())) {}
 

@@ -45,9 +45,9 @@ class Meter {
   Measured step(std::int64_t number, Wanted wanted, const exec::Timeline& timeline,
                 const plan::Plan& plan, std::int64_t samples, std::int64_t began_ns, double data_ms,
                 double ran_ms, bool stop);
-  std::optional<std::vector<double>> better_weights(const std::vector<double>& now,
-                                                    const std::vector<std::int64_t>& micro) const {
-    return speeds_.better_weights(now, micro);
+  std::optional<std::vector<double>> better_shares(const std::vector<double>& now,
+                                                   const std::vector<std::int64_t>& micro) const {
+    return speeds_.better_shares(now, micro);
   }
   void shares_changed() {
     speeds_.forget();

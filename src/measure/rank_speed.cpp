@@ -108,16 +108,16 @@ std::vector<Straggler> RankSpeeds::find_stragglers() {
   return out;
 }
 
-ir::Shape shares_of(const std::vector<std::int64_t>& micro, const std::vector<double>& weights) {
-  ir::Shape out(weights.size());
+ir::Shape shares_of(const std::vector<std::int64_t>& micro, const std::vector<double>& shares) {
+  ir::Shape out(shares.size());
   for (const std::int64_t n : micro) {
-    const ir::Shape parts = ir::split_by(n, weights);
+    const ir::Shape parts = ir::split_by(n, shares);
     for (std::size_t i = 0; i < parts.size(); ++i) out[i] += parts[i];
   }
   return out;
 }
 
-std::optional<std::vector<double>> RankSpeeds::better_weights(
+std::optional<std::vector<double>> RankSpeeds::better_shares(
     const std::vector<double>& now, const std::vector<std::int64_t>& micro) const {
   const int dp = mesh_.find("dp");
   if (dp < 0 || recent_steps() < window) return std::nullopt;
@@ -144,8 +144,8 @@ std::optional<std::vector<double>> RankSpeeds::better_weights(
       s = fastest / 20, unknown = true;  // had no sample: gets a few and shows what it can
     out.push_back(std::max(0.01, std::round(s / fastest * 1000) / 1000));
   }
-  const auto longest = [&](const std::vector<double>& weights) {
-    const ir::Shape parts = shares_of(micro, weights);
+  const auto longest = [&](const std::vector<double>& shares) {
+    const ir::Shape parts = shares_of(micro, shares);
     double ms = 0;
     for (std::size_t i = 0; i < parts.size(); ++i)
       ms = std::max(ms, static_cast<double>(parts[i]) / speeds[i]);

@@ -31,7 +31,7 @@ struct Straggler {
 };
 
 // Samples of a batch per dp rank: every micro-batch is shared out by itself.
-ir::Shape shares_of(const std::vector<std::int64_t>& micro, const std::vector<double>& weights);
+ir::Shape shares_of(const std::vector<std::int64_t>& micro, const std::vector<double>& shares);
 
 class RankSpeeds {
  public:
@@ -52,10 +52,10 @@ class RankSpeeds {
   // A rank's speed is that of the median of its blocks' means: one block that something disturbed
   // changes nothing, and neither does one good step in a slow block.
   std::vector<Straggler> add(std::vector<RankStep> sums, std::int64_t steps = 1);
-  // Weights of the dp ranks that would make a step of these micro-batches shorter by a twentieth or
+  // Shares of the dp ranks that would make a step of these micro-batches shorter by a twentieth or
   // more; none: leave them as they are.
-  std::optional<std::vector<double>> better_weights(const std::vector<double>& now,
-                                                    const std::vector<std::int64_t>& micro) const;
+  std::optional<std::vector<double>> better_shares(const std::vector<double>& now,
+                                                   const std::vector<std::int64_t>& micro) const;
   void forget() { recent_.clear(); }  // after the shares changed
 
  private:

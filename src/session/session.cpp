@@ -72,8 +72,8 @@ ir::Range Session::share(std::int64_t samples) const {
   const int axis = mesh_.find("dp");
   if (axis < 0) return {0, samples};
   ir::Axis dp = mesh_.axes[static_cast<std::size_t>(axis)];
-  if (const auto& weights = config_.parallel.weights.list; !weights.empty())
-    dp.cuts = {ir::split_by(samples, weights)};
+  if (const auto& shares = config_.parallel.shares.list; !shares.empty())
+    dp.cuts = {ir::split_by(samples, shares)};
   return dp.part(samples, mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)]);
 }
 
@@ -99,10 +99,10 @@ std::int64_t Session::own_samples(std::int64_t samples) const {
   return sum;
 }
 
-bool Session::fits_with(const std::vector<double>& weights,
+bool Session::fits_with(const std::vector<double>& shares,
                         const std::vector<PlanKey>& plans) const {
   StepSpec other = spec_;
-  other.share_by(weights);
+  other.share_by(shares);
   return std::all_of(plans.begin(), plans.end(), [&](const PlanKey& key) {
     const auto micro = micro_batches_for(other.config, key.goal, key.samples);
     return executor_->fits(
@@ -110,8 +110,8 @@ bool Session::fits_with(const std::vector<double>& weights,
   });
 }
 
-void Session::share_by(const std::vector<double>& weights) {
-  spec_.share_by(weights);
+void Session::share_by(const std::vector<double>& shares) {
+  spec_.share_by(shares);
   plans_.clear();  // the buffers stay with the executor
 }
 

@@ -119,8 +119,8 @@ class Session {
 
   // Other shares of a batch per dp rank: whether these plans would fit into this rank's memory;
   // from now on. Whoever changes them reserves the plans of the run next, on all ranks.
-  bool fits_with(const std::vector<double>& weights, const std::vector<PlanKey>& plans) const;
-  void share_by(const std::vector<double>& weights);
+  bool fits_with(const std::vector<double>& shares, const std::vector<PlanKey>& plans) const;
+  void share_by(const std::vector<double>& shares);
 
   // A plan in the executor, with the room that it needs; planned(): not yet in the executor, so it
   // cannot run. Which form of images a plan reads follows from what it is fed with; where that is

@@ -18,9 +18,9 @@ double sum(const std::vector<double>& v) { return std::accumulate(v.begin(), v.e
 std::string rebalance(Session& session, Meter& meter, const Ranks& ranks,
                       const std::vector<PlanKey>& plans, const std::function<void()>& before) {
   const std::int64_t samples = plans.at(0).samples;
-  const std::vector<double> now = session.config().parallel.weights.list;
+  const std::vector<double> now = session.config().parallel.shares.list;
   const std::vector<std::int64_t> micro = micro_batches(samples, session.config().batch.accumulate);
-  std::optional<std::vector<double>> next = meter.better_weights(now, micro);
+  std::optional<std::vector<double>> next = meter.better_shares(now, micro);
   if (!next) return {};
   // Halfway where a larger part would not fit into a rank's memory.
   for (int tries = 0; ranks.any(!session.fits_with(*next, plans)); ++tries) {
@@ -37,12 +37,12 @@ std::string rebalance(Session& session, Meter& meter, const Ranks& ranks,
 }
 
 std::string missed_shares(const config::Config& config) {
-  const std::vector<double>& weights = config.parallel.weights.list;
-  if (weights.empty() || config.parallel.weights.word == "measured") return {};
+  const std::vector<double>& shares = config.parallel.shares.list;
+  if (shares.empty() || config.parallel.shares.word == "measured") return {};
   const std::vector<std::int64_t> micro =
       micro_batches(config.batch.global, config.batch.accumulate);
-  const ir::Shape asked = ir::split_by(config.batch.global, weights),
-                  real = shares_of(micro, weights);
+  const ir::Shape asked = ir::split_by(config.batch.global, shares),
+                  real = shares_of(micro, shares);
   bool missed = false;
   for (std::size_t i = 0; i < asked.size(); ++i)
     missed |= std::abs(real[i] - asked[i]) > std::max<std::int64_t>(1, asked[i] / 10);

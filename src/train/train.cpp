@@ -144,9 +144,9 @@ class Trainer {
         extent_of(state_.config, used_samples(state_.config, *state_.train), state_.test->size());
     state_.config.batch.global = extent_.batch;
     settle_resident(state_.config, *state_.train);
-    if (state_.config.parallel.weights.word == "measured")
-      state_.config.parallel.weights.list.assign(
-          static_cast<std::size_t>(state_.config.parallel.dp), 1.0);
+    if (state_.config.parallel.shares.word == "measured")
+      state_.config.parallel.shares.list.assign(static_cast<std::size_t>(state_.config.parallel.dp),
+                                                1.0);
     samples_ = extent_.samples, state_.epoch_samples = extent_.epoch_samples,
     state_.total = extent_.steps;
   }
@@ -237,7 +237,7 @@ class Trainer {
       if (stop) return false;
       const std::int64_t before = state_.progress.step;
       if (!state_.epoch_pending()) stop = step();
-      if (state_.config.parallel.weights.word == "measured" && !state_.epoch_pending())
+      if (state_.config.parallel.shares.word == "measured" && !state_.epoch_pending())
         follow_speed(options);
       bool due = state_.progress.step > before && saver_->due(state_.progress.step);
       if (state_.epoch_pending()) {

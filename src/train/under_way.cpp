@@ -63,7 +63,7 @@ bool StepsUnderWay::full(const Progress& progress) const {
   };
   const bool saves = passes(every) || passes(config.checkpoint.memory_every);
   const bool decides = ends_epoch || ends_run || saves || progress.skipped_in_a_row > 0 ||
-                       config.parallel.weights.word == "measured";
+                       config.parallel.shares.word == "measured";
   return decides || static_cast<std::int64_t>(steps_.size()) > ahead_;
 }
 

@@ -96,8 +96,8 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
   settle_pictures(config);
   const RunExtent extent = extent_for(config, &out.assumed);
   config.batch.global = extent.batch;
-  if (config.parallel.weights.word == "measured")
-    config.parallel.weights.list.assign(static_cast<std::size_t>(config.parallel.dp), 1.0);
+  if (config.parallel.shares.word == "measured")
+    config.parallel.shares.list.assign(static_cast<std::size_t>(config.parallel.dp), 1.0);
   const StepSpec spec = resolve(config);
   std::map<int, plan::Footprint> rooms;
   for (const PlanKey& key : plans_of_training(config, extent)) {

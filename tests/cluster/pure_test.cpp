@@ -63,7 +63,7 @@ TEST(Shrink, OnlyWholeCopiesGoOn) {
 TEST(Shrink, DevicesOfEachRankAndSharesOfEachCopy) {
   config::Config c = loaded({"batch.global=64", "parallel.dp=2", "parallel.weights=[3,1]"});
   const config::Config one = config::shrink(c, 1);
-  EXPECT_TRUE(one.parallel.weights.list.empty());
+  EXPECT_TRUE(one.parallel.shares.list.empty());
   EXPECT_EQ(config::as_asked(one), c);
   c.run.device = "cuda,cpu";
   EXPECT_THROW(config::shrink(c, 1), Error);

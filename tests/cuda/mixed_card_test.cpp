@@ -50,7 +50,7 @@ TEST_F(OnCardMixed, ARunSharesTheBatchOutBySpeed) {
   config::Config c = preset_on("cuda,cpu", "vit_tiny_cifar", "f32", 32);
   c.batch = {32, 16, 1};
   c.parallel.dp = 2, c.parallel.zero = 1, c.parallel.comm = "local", c.run.np = 2;
-  c.parallel.weights.word = "measured";
+  c.parallel.shares.word = "measured";
   c.data.source = "synthetic:32x32x3,10";
   c.data.train_size = 32 * 30, c.data.test_size = 32, c.data.workers = 1;
   c.run.threads = 1, c.run.epochs = 1, c.run.out = (scratch / "run").string(), c.run.name = "mix";

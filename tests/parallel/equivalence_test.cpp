@@ -60,7 +60,7 @@ Training training_of(const Case& c) {
   }
   const double shares[] = {2, 1, 0.5, 3};
   if (c.with.find("shares") != c.with.npos)
-    config.parallel.weights.list.assign(shares, shares + config.parallel.dp);
+    config.parallel.shares.list.assign(shares, shares + config.parallel.dp);
   return t;
 }
 

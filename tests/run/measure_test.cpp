@@ -149,16 +149,16 @@ TEST(RankSpeeds, AreComparedInsideAStage) {
 TEST(RankSpeeds, WeightsFollowSpeed) {
   RankSpeeds speeds(dp(3));
   const std::vector<double> even = {1, 1, 1};
-  EXPECT_FALSE(speeds.better_weights(even, {70}));  // nothing measured
+  EXPECT_FALSE(speeds.better_shares(even, {70}));  // nothing measured
   for (int step = 0; step < RankSpeeds::window; ++step)
     speeds.add({{0, 24, 24, 0, 0}, {0, 23, 23, 0, 0}, {0, 23, 69, 0, 0}});
-  const auto better = speeds.better_weights(even, {70});
+  const auto better = speeds.better_shares(even, {70});
   ASSERT_TRUE(better);
   EXPECT_EQ(ir::split_by(70, *better), (ir::Shape{30, 30, 10}));
-  EXPECT_FALSE(speeds.better_weights(*better, {70}));  // as good as it gets
+  EXPECT_FALSE(speeds.better_shares(*better, {70}));  // as good as it gets
   // Micro-batches of three samples cannot be shared out better than one each.
   EXPECT_EQ(shares_of({3, 3, 3, 3}, {3, 3, 2}), (ir::Shape{4, 4, 4}));
-  EXPECT_FALSE(speeds.better_weights(even, std::vector<std::int64_t>(4, 2)));
+  EXPECT_FALSE(speeds.better_shares(even, std::vector<std::int64_t>(4, 2)));
 }
 
 // Sums over several steps say what the steps say one by one.
@@ -178,12 +178,12 @@ TEST(RankSpeeds, StepsMayComeTogether) {
     }
   EXPECT_EQ(named_single, 1);
   EXPECT_EQ(named_together, 1);
-  EXPECT_EQ(together.better_weights({1, 1, 1}, {70}), single.better_weights({1, 1, 1}, {70}));
+  EXPECT_EQ(together.better_shares({1, 1, 1}, {70}), single.better_shares({1, 1, 1}, {70}));
 }
 
 TEST(RankSpeeds, SharesThatMicroBatchesMissAreSaid) {
   config::Config config;
-  config.parallel.dp = 2, config.parallel.weights.list = {3, 1};
+  config.parallel.dp = 2, config.parallel.shares.list = {3, 1};
   config.batch = {32, 32, 1};
   EXPECT_EQ(missed_shares(config), "");
   config.batch = {32, 8, 4};
@@ -200,7 +200,7 @@ TEST(RankSpeeds, NobodyIsLeftOutForEver) {
   RankSpeeds speeds(dp(2));
   for (int step = 0; step < RankSpeeds::window; ++step)
     speeds.add({{0, 100, 100, 0, 0}, {0, 0, 0, 0, 1}});
-  const auto better = speeds.better_weights({1, 0.001}, {100});
+  const auto better = speeds.better_shares({1, 0.001}, {100});
   ASSERT_TRUE(better);
   EXPECT_GT(ir::split_by(100, *better)[1], 0);
 }

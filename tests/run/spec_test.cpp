@@ -68,7 +68,7 @@ TEST(Spec, SharesOfABatchReachTheLayout) {
   StepSpec spec = resolve(c);
   spec.share_by({1, 3});
   EXPECT_EQ(spec.layout.weights, (std::vector<double>{1, 3}));
-  EXPECT_EQ(spec.config.parallel.weights.list, spec.layout.weights);
+  EXPECT_EQ(spec.config.parallel.shares.list, spec.layout.weights);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ Training training_of(const Case& c) {
   if (has("buckets")) config.parallel.bucket_mb = 0.004;
   if (has("no_overlap")) config.parallel.overlap = false;
   if (has("lamb")) config.optim.name = "lamb";
-  if (has("shares")) config.parallel.weights.list = {2, 1, 0.5};
+  if (has("shares")) config.parallel.shares.list = {2, 1, 0.5};
   config = with_layout(config, c.layout);
   config.parallel.comm = "nccl";
   return t;
