@@ -1,5 +1,4 @@
-#include "app/bench_verb.h"
-
+// tessera bench: its flags, and whose batch is measured.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "app/arguments.h"
+#include "app/verbs.h"
 #include "base/check.h"
 #include "base/say.h"
 #include "compile/pipeline.h"

@@ -8,7 +8,7 @@
 
 namespace tessera::app {
 
-void add_ckpt_verbs(CLI::App& app, bool& json, int& code) {
+void add_ckpt_verb(CLI::App& app, char**, bool& json, int& code) {
   const auto given = std::make_shared<run::CkptOptions>();
   CLI::App* ckpt_verb =
       app.add_subcommand("ckpt", "look at, prove, export and compare checkpoints");
@@ -53,7 +53,7 @@ void add_ckpt_verbs(CLI::App& app, bool& json, int& code) {
 }
 
 // data get | verify | stats. The options live as long as the callbacks.
-void add_data_verbs(CLI::App& app, bool& json, int& code) {
+void add_data_verb(CLI::App& app, char**, bool& json, int& code) {
   CLI::App* data_verb = app.add_subcommand("data", "fetch a data set, check it, or describe it");
   data_verb->require_subcommand(1);
   const auto sub = [&](const char* name, const char* help) {

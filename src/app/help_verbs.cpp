@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "app/manual.h"
+#include "app/verbs.h"
 #include "base/build_info.h"
 #include "base/check.h"
 #include "base/say.h"
@@ -77,7 +78,7 @@ std::string help_of(const CLI::App& app, const std::vector<std::string>& path) {
 
 std::shared_ptr<CLI::Formatter> eighty_columns() { return std::make_shared<EightyColumns>(); }
 
-void add_help_verbs(CLI::App& app) {
+void add_help_verb(CLI::App& app, char**, bool&, int&) {
   struct Given {
     std::vector<std::string> path;
     bool markdown = false, man = false;

@@ -7,9 +7,6 @@
 
 namespace tessera::app {
 
-// After all other verbs: `help`, `completion`.
-void add_help_verbs(CLI::App& app);
-
 // Help in at most 80 columns; to be set before verbs are added, which take it over.
 std::shared_ptr<CLI::Formatter> eighty_columns();
 

@@ -16,7 +16,7 @@
 
 namespace tessera::app {
 
-void add_explain_verb(CLI::App& app, bool& json, int& code) {
+void add_explain_verb(CLI::App& app, char**, bool& json, int& code) {
   struct Given {
     ConfigArguments config;
     run::ExplainOptions explain;
@@ -65,12 +65,12 @@ void add_explain_verb(CLI::App& app, bool& json, int& code) {
   });
 }
 
-void add_models_verb(CLI::App& app, bool& json, int& code) {
+void add_models_verb(CLI::App& app, char**, bool& json, int& code) {
   CLI::App* verb = add_verb(app, "models", "the presets, with parameters and FLOPs", json);
   verb->callback([&json, &code] { code = run::list_models(json); });
 }
 
-void add_version_verb(CLI::App& app, bool& json, int& code) {
+void add_version_verb(CLI::App& app, char**, bool& json, int& code) {
   const auto verbose = std::make_shared<bool>(false);
   CLI::App* verb = add_verb(app, "version", "this build, and what it finds on this machine", json);
   verb->add_flag("--verbose", *verbose, "also cores, driver, GPUs and libraries");
@@ -96,7 +96,7 @@ void add_doctor_verb(CLI::App& app, char** argv, bool& json, int& code) {
   });
 }
 
-void add_config_verbs(CLI::App& app, bool& json) {
+void add_config_verb(CLI::App& app, char**, bool& json, int&) {
   CLI::App* config_verb =
       app.add_subcommand("config", "look at a configuration without running it");
   config_verb->require_subcommand(1);

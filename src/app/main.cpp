@@ -11,9 +11,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "app/bench_verb.h"
 #include "app/help_verbs.h"
-#include "app/study_verbs.h"
 #include "app/verbs.h"
 #include "base/as_error.h"
 #include "base/build_info.h"
@@ -116,21 +114,7 @@ int dispatch(int argc, char** argv) {
   app.formatter(app::eighty_columns());
   int code = 0;
   bool json = false;
-  app::add_train_verb(app, argv, json, code);
-  app::add_eval_verb(app, argv, json, code);
-  app::add_predict_verb(app, argv, json, code);
-  app::add_quantize_verb(app, json, code);
-  app::add_verify_verb(app, json, code);
-  app::add_bench_verb(app, argv, json, code);
-  app::add_explain_verb(app, json, code);
-  app::add_ckpt_verbs(app, json, code);
-  app::add_data_verbs(app, json, code);
-  app::add_study_verbs(app, code);
-  app::add_models_verb(app, json, code);
-  app::add_version_verb(app, json, code);
-  app::add_config_verbs(app, json);
-  app::add_doctor_verb(app, argv, json, code);
-  app::add_help_verbs(app);
+  app::add_all_verbs(app, argv, json, code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -98,7 +98,7 @@ void add_predict_verb(CLI::App& app, char** argv, bool& json, int& code) {
   });
 }
 
-void add_quantize_verb(CLI::App& app, bool& json, int& code) {
+void add_quantize_verb(CLI::App& app, char**, bool& json, int& code) {
   struct Given {
     WeightsArguments weights;
     run::QuantizeOptions quantize;
@@ -135,7 +135,7 @@ void add_quantize_verb(CLI::App& app, bool& json, int& code) {
   });
 }
 
-void add_verify_verb(CLI::App& app, bool& json, int& code) {
+void add_verify_verb(CLI::App& app, char**, bool& json, int& code) {
   const auto given = std::make_shared<run::VerifyOptions>();
   CLI::App* verb = add_verb(app, "verify",
                             "compare forward and backward with another framework's numbers", json);

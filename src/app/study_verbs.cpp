@@ -1,15 +1,15 @@
-#include "app/study_verbs.h"
-
+// The verbs `study` and `report`: a grid of runs and its page.
 #include <memory>
 #include <string>
 
+#include "app/verbs.h"
 #include "base/printable.h"
 #include "ranks/device_here.h"
 #include "study/study.h"
 
 namespace tessera::app {
 
-void add_study_verbs(CLI::App& app, int& code) {
+void add_study_verb(CLI::App& app, char**, bool&, int& code) {
   auto study = std::make_shared<study::StudyOptions>();
   CLI::App* study_verb = app.add_subcommand(
       "study", "run a grid of trainings and benchmarks, resumable, and write its page");

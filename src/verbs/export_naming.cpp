@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/build_info.h"
@@ -104,11 +105,6 @@ std::vector<std::string> vit_problems(const ModelConfig& m, const std::string& n
   return out;
 }
 
-// A family for which this file has no words of other libraries.
-std::vector<std::string> not_among_namings(const ModelConfig& m) {
-  return {"model.family = \"" + m.family + "\": it is not among the families of this naming"};
-}
-
 ordered_json labels_of(const OpenedWeights& w) {
   ordered_json labels = ordered_json::object(), ids = ordered_json::object();
   for (std::size_t i = 0; i < w.classes.size(); ++i) {
@@ -118,129 +114,182 @@ ordered_json labels_of(const OpenedWeights& w) {
   return {{"num_labels", w.model.classes}, {"id2label", labels}, {"label2id", ids}};
 }
 
-ordered_json for_torchvision(const ModelConfig& m) {
-  if (m.family == "vit")
-    return {{"class", "VisionTransformer"},
-            {"args",
-             {{"image_size", m.image_h},
-              {"patch_size", m.patch},
-              {"num_layers", m.depth},
-              {"num_heads", m.heads},
-              {"hidden_dim", m.dim},
-              {"mlp_dim", m.mlp},
-              {"num_classes", m.classes}}}};
-  if (m.family == "swin")
-    return {{"class", "SwinTransformer"},
-            {"args",
-             {{"patch_size", {m.patch, m.patch}},
-              {"embed_dim", m.dim},
-              {"depths", m.depths},
-              {"num_heads", m.stage_heads},
-              {"window_size", {m.window_h, m.window_w}},
-              {"mlp_ratio", m.mlp_ratio},
-              {"num_classes", m.classes}}}};
+ordered_json torchvision_vit(const ModelConfig& m) {
+  return {{"class", "VisionTransformer"},
+          {"args",
+           {{"image_size", m.image_h},
+            {"patch_size", m.patch},
+            {"num_layers", m.depth},
+            {"num_heads", m.heads},
+            {"hidden_dim", m.dim},
+            {"mlp_dim", m.mlp},
+            {"num_classes", m.classes}}}};
+}
+ordered_json torchvision_swin(const ModelConfig& m) {
+  return {{"class", "SwinTransformer"},
+          {"args",
+           {{"patch_size", {m.patch, m.patch}},
+            {"embed_dim", m.dim},
+            {"depths", m.depths},
+            {"num_heads", m.stage_heads},
+            {"window_size", {m.window_h, m.window_w}},
+            {"mlp_ratio", m.mlp_ratio},
+            {"num_classes", m.classes}}}};
+}
+ordered_json torchvision_resnet(const ModelConfig& m) {
   return {{"class", "ResNet"},
           {"block", m.block == "basic" ? "BasicBlock" : "Bottleneck"},
           {"args", {{"layers", m.layers}, {"num_classes", m.classes}}}};
 }
 
-// The architecture that its arguments then change.
-ordered_json timm_model(const ModelConfig& m) {
-  if (m.family == "vit")
-    return {{"architecture", "vit_base_patch16_224"},
-            {"model_args",
-             {{"img_size", {m.image_h, m.image_w}},
-              {"patch_size", m.patch},
-              {"in_chans", m.channels},
-              {"embed_dim", m.dim},
-              {"depth", m.depth},
-              {"num_heads", m.heads},
-              {"mlp_ratio", static_cast<double>(m.mlp) / static_cast<double>(m.dim)},
-              {"class_token", m.pool == "class"},
-              {"global_pool", m.pool == "class" ? "token" : "avg"},
-              {"fc_norm", false}}}};
-  if (m.family == "swin")
-    return {{"architecture", "swin_tiny_patch4_window7_224"},
-            {"model_args",
-             {{"img_size", {m.image_h, m.image_w}},
-              {"patch_size", m.patch},
-              {"in_chans", m.channels},
-              {"embed_dim", m.dim},
-              {"depths", m.depths},
-              {"num_heads", m.stage_heads},
-              {"window_size", {m.window_h, m.window_w}},
-              {"mlp_ratio", m.mlp_ratio}}}};
+// timm: the architecture that its arguments then change.
+ordered_json timm_vit(const ModelConfig& m) {
+  return {{"architecture", "vit_base_patch16_224"},
+          {"model_args",
+           {{"img_size", {m.image_h, m.image_w}},
+            {"patch_size", m.patch},
+            {"in_chans", m.channels},
+            {"embed_dim", m.dim},
+            {"depth", m.depth},
+            {"num_heads", m.heads},
+            {"mlp_ratio", static_cast<double>(m.mlp) / static_cast<double>(m.dim)},
+            {"class_token", m.pool == "class"},
+            {"global_pool", m.pool == "class" ? "token" : "avg"},
+            {"fc_norm", false}}}};
+}
+ordered_json timm_swin(const ModelConfig& m) {
+  return {{"architecture", "swin_tiny_patch4_window7_224"},
+          {"model_args",
+           {{"img_size", {m.image_h, m.image_w}},
+            {"patch_size", m.patch},
+            {"in_chans", m.channels},
+            {"embed_dim", m.dim},
+            {"depths", m.depths},
+            {"num_heads", m.stage_heads},
+            {"window_size", {m.window_h, m.window_w}},
+            {"mlp_ratio", m.mlp_ratio}}}};
+}
+ordered_json timm_resnet(const ModelConfig& m) {
   return {{"architecture", m.block == "basic" ? "resnet18" : "resnet50"},
           {"model_args", {{"layers", m.layers}, {"in_chans", m.channels}}}};
 }
 
+ordered_json hf_vit(const ModelConfig& m) {
+  return {{"architectures", {"ViTForImageClassification"}},
+          {"model_type", "vit"},
+          {"image_size", image_size(m)},
+          {"patch_size", m.patch},
+          {"hidden_size", m.dim},
+          {"num_hidden_layers", m.depth},
+          {"num_attention_heads", m.heads},
+          {"intermediate_size", m.mlp},
+          {"hidden_act", "gelu"},
+          {"qkv_bias", true},
+          {"layer_norm_eps", 1e-6}};
+}
+ordered_json hf_swin(const ModelConfig& m) {
+  return {{"architectures", {"SwinForImageClassification"}},
+          {"model_type", "swin"},
+          {"image_size", image_size(m)},
+          {"patch_size", m.patch},
+          {"embed_dim", m.dim},
+          {"depths", m.depths},
+          {"num_heads", m.stage_heads},
+          {"window_size", m.window_h},
+          {"mlp_ratio", m.mlp_ratio},
+          {"hidden_act", "gelu"},
+          {"qkv_bias", true},
+          {"layer_norm_eps", 1e-5}};
+}
+ordered_json hf_resnet(const ModelConfig& m) {
+  std::vector<std::int64_t> widths;
+  for (std::size_t s = 0; s < m.layers.size(); ++s)
+    widths.push_back((m.width << s) * (m.block == "basic" ? 1 : 4));
+  return {{"architectures", {"ResNetForImageClassification"}},
+          {"model_type", "resnet"},
+          {"embedding_size", m.width},
+          {"hidden_sizes", widths},
+          {"depths", m.layers},
+          {"layer_type", m.block},
+          {"hidden_act", "relu"},
+          {"downsample_in_first_stage", false},
+          {"downsample_in_bottleneck", false}};
+}
+
+// A family in the words of other libraries. A family without a row is exported with
+// --naming tessera or --onnx only.
+struct Words {
+  std::string_view family;
+  // Why the library of this naming cannot load the model; empty: it can.
+  std::vector<std::string> (*problems)(const ModelConfig& m, const std::string& naming);
+  ordered_json (*torchvision)(const ModelConfig& m);
+  ordered_json (*timm)(const ModelConfig& m);
+  ordered_json (*hf)(const ModelConfig& m);
+  const char *first_layer, *classifier;  // timm's names
+  bool one_image_size;                   // the weights fit images of their own size only
+};
+constexpr std::array all_words{Words{.family = "vit",
+                                     .problems = vit_problems,
+                                     .torchvision = torchvision_vit,
+                                     .timm = timm_vit,
+                                     .hf = hf_vit,
+                                     .first_layer = "patch_embed.proj",
+                                     .classifier = "head",
+                                     .one_image_size = true},
+                               Words{.family = "swin",
+                                     .problems = swin_problems,
+                                     .torchvision = torchvision_swin,
+                                     .timm = timm_swin,
+                                     .hf = hf_swin,
+                                     .first_layer = "patch_embed.proj",
+                                     .classifier = "head.fc",
+                                     .one_image_size = true},
+                               Words{.family = "resnet",
+                                     .problems = resnet_problems,
+                                     .torchvision = torchvision_resnet,
+                                     .timm = timm_resnet,
+                                     .hf = hf_resnet,
+                                     .first_layer = "conv1",
+                                     .classifier = "fc",
+                                     .one_image_size = false}};
+
+const Words* find_words(const ModelConfig& m) {
+  for (const Words& words : all_words)
+    if (words.family == m.family) return &words;
+  return nullptr;
+}
+// Of a model that refuse_unsayable() let pass.
+const Words& words_of(const ModelConfig& m) {
+  const Words* words = find_words(m);
+  CHECK(words, "no words of other libraries for the family " + m.family);
+  return *words;
+}
+
 ordered_json for_timm(const OpenedWeights& w) {
   const ModelConfig& m = w.model;
+  const Words& words = words_of(m);
   const Preparation prepared = preparation_of(w);
   const int side = static_cast<int>(std::min(m.image_h, m.image_w));
-  ordered_json out = timm_model(m);
+  ordered_json out = words.timm(m);
   out["num_classes"] = m.classes;
   out["label_names"] = w.classes;
-  const bool resnet = m.family == "resnet";
-  const char* first = resnet ? "conv1" : "patch_embed.proj";
-  const char* classifier = resnet ? "fc" : m.family == "swin" ? "head.fc" : "head";
   out["pretrained_cfg"] = {
       {"num_classes", m.classes},
       {"input_size", {m.channels, m.image_h, m.image_w}},
-      {"fixed_input_size", !resnet},
+      {"fixed_input_size", words.one_image_size},
       {"interpolation", prepared.bicubic ? "bicubic" : "bilinear"},
       {"crop_pct", prepared.squash ? 1.0 : crop_fraction(side, prepared.resize)},
       {"crop_mode", prepared.squash ? "squash" : "center"},
       {"mean", prepared.mean},
       {"std", prepared.deviation},
-      {"first_conv", first},
-      {"classifier", classifier}};
+      {"first_conv", words.first_layer},
+      {"classifier", words.classifier}};
   return out;
 }
 
 ordered_json for_hf(const OpenedWeights& w) {
-  const ModelConfig& m = w.model;
-  ordered_json out;
-  if (m.family == "vit")
-    out = {{"architectures", {"ViTForImageClassification"}},
-           {"model_type", "vit"},
-           {"image_size", image_size(m)},
-           {"patch_size", m.patch},
-           {"hidden_size", m.dim},
-           {"num_hidden_layers", m.depth},
-           {"num_attention_heads", m.heads},
-           {"intermediate_size", m.mlp},
-           {"hidden_act", "gelu"},
-           {"qkv_bias", true},
-           {"layer_norm_eps", 1e-6}};
-  else if (m.family == "swin")
-    out = {{"architectures", {"SwinForImageClassification"}},
-           {"model_type", "swin"},
-           {"image_size", image_size(m)},
-           {"patch_size", m.patch},
-           {"embed_dim", m.dim},
-           {"depths", m.depths},
-           {"num_heads", m.stage_heads},
-           {"window_size", m.window_h},
-           {"mlp_ratio", m.mlp_ratio},
-           {"hidden_act", "gelu"},
-           {"qkv_bias", true},
-           {"layer_norm_eps", 1e-5}};
-  else {
-    std::vector<std::int64_t> widths;
-    for (std::size_t s = 0; s < m.layers.size(); ++s)
-      widths.push_back((m.width << s) * (m.block == "basic" ? 1 : 4));
-    out = {{"architectures", {"ResNetForImageClassification"}},
-           {"model_type", "resnet"},
-           {"embedding_size", m.width},
-           {"hidden_sizes", widths},
-           {"depths", m.layers},
-           {"layer_type", m.block},
-           {"hidden_act", "relu"},
-           {"downsample_in_first_stage", false},
-           {"downsample_in_bottleneck", false}};
-  }
-  out["num_channels"] = m.channels;
+  ordered_json out = words_of(w.model).hf(w.model);
+  out["num_channels"] = w.model.channels;
   out.update(labels_of(w));
   out.erase("num_labels");  // it follows from the labels there
   return out;
@@ -255,10 +304,11 @@ Naming naming_of(const std::string& name) {
 void refuse_unsayable(const OpenedWeights& w, const std::string& naming) {
   if (naming == "tessera") return;
   const ModelConfig& m = w.model;
-  std::vector<std::string> problems = m.family == "vit"      ? vit_problems(m, naming)
-                                      : m.family == "swin"   ? swin_problems(m, naming)
-                                      : m.family == "resnet" ? resnet_problems(m, naming)
-                                                             : not_among_namings(m);
+  const Words* words = find_words(m);
+  std::vector<std::string> problems =
+      words ? words->problems(m, naming)
+            : std::vector<std::string>{"model.family = \"" + m.family +
+                                       "\": it is not among the families of this naming"};
   if (naming == "torchvision" && m.channels != 3)
     problems.push_back(fmt::format("model.channels = {}: its images have 3", m.channels));
   if (naming == "hf") {
@@ -287,7 +337,7 @@ ordered_json export_config(const OpenedWeights& w, const std::string& naming,
   } else {
     out = {{"model_type", m.family}, {"num_channels", m.channels}, {"image_size", image_size(m)}};
     out.update(labels_of(w));
-    if (naming == "torchvision") out["torchvision"] = for_torchvision(m);
+    if (naming == "torchvision") out["torchvision"] = words_of(m).torchvision(m);
   }
   out["naming"] = naming;
   out["torch_dtype"] = dtype == "f64" ? "float64" : "float32";

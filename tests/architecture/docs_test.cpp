@@ -45,5 +45,75 @@ TEST(Docs, EveryPageOpensWithWhatItIsFor) {
   }
 }
 
+// Lines that a patch adds to files whose path starts with this.
+int added_by(const std::string& patch, const std::string& prefix) {
+  int lines = 0;
+  bool counts = false;
+  for (const std::string& line : lines_of(kRoot / "docs/examples" / patch)) {
+    if (line.starts_with("+++ "))
+      counts = line.starts_with("+++ b/" + prefix);
+    else if (line.starts_with("+"))
+      lines += counts;
+  }
+  return lines;
+}
+
+// The pages about adding things say how many lines their examples add, and where.
+TEST(Docs, ExamplesAreAsLongAsTheirPagesSay) {
+  struct Row {
+    std::string page, patch;
+    Strings prefixes;
+    std::string before, after;  // the words around the number
+  };
+  const std::string executor = "executor_counting.patch", lion = "optimizer_lion.patch",
+                    op = "op_quick_gelu.patch", mixer = "model_mixer.patch";
+  const std::vector<Row> rows = {
+      {"add_an_executor.md", executor, {"src/", "CMakeLists.txt"}, "), ", " lines and a test"},
+      {"add_an_executor.md", executor, {"src/exec/counting/"}, "two files, ", " lines |"},
+      {"add_an_executor.md", executor, {"src/exec/device.cpp"}, "`make` | ", " lines |"},
+      {"add_an_executor.md", executor, {"CMakeLists.txt"}, "its sources | ", " line |"},
+      {"add_an_executor.md", executor, {"tests/"}, "only it promises | ", " lines |"},
+      {"add_an_optimizer.md", lion, {"src/"}, "), ", " lines and a test"},
+      {"add_an_optimizer.md", lion, {"src/ir/"}, "the row | ", " lines |"},
+      {"add_an_optimizer.md", lion, {"src/transforms/"}, "the row's name | ", " lines |"},
+      {"add_an_optimizer.md", lion, {"tests/"}, "by hand | ", " lines |"},
+      {"add_an_op.md", op, {"src/", "tests/"}, "), ", " lines in"},
+      {"add_an_op.md", op, {"src/ops/"}, " | 2 | ", " lines |"},
+      {"add_an_op.md", op, {"src/exec/cpu/reference/"}, " | 3 | ", " lines |"},
+      {"add_an_op.md", op, {"src/exec/cuda/"}, "does not compile | 4 | ", " lines |"},
+      {"add_an_op.md", op, {"tests/"}, " | 5 | ", " lines |"},
+      {"add_a_model.md", mixer, {"src/models/description/"}, "may say of it (", " lines)"},
+      {"add_a_model.md", mixer, {"src/models/mixer"}, "names elsewhere (", " lines)"},
+      {"add_a_model.md", mixer, {"tests/"}, "the patch's test is ", " lines"}};
+  for (const Row& row : rows) {
+    std::string page;
+    for (const std::string& line : lines_of(kRoot / "docs" / row.page)) page += line + "\n";
+    int lines = 0;
+    for (const std::string& prefix : row.prefixes) lines += added_by(row.patch, prefix);
+    EXPECT_NE(page.find(row.before + std::to_string(lines) + row.after), page.npos)
+        << "docs/" << row.page << ": " << row.patch << " adds " << lines << " lines to "
+        << row.prefixes[0];
+  }
+}
+
+// src/README.md tells the order of the passes.
+TEST(Docs, TheListOfPassesIsWhole) {
+  Strings passes;
+  for (const std::string& line : lines_of(kRoot / "src/compile/passes.cpp"))
+    if (const auto at = line.find("{\""); at != line.npos)
+      passes.push_back(line.substr(at + 2, line.find('"', at + 2) - at - 2));
+  EXPECT_GE(passes.size(), 25u) << "the passes were not found";
+  std::string page;
+  for (const std::string& line : lines_of(kRoot / "src/README.md")) page += line + " ";
+  const auto begin = page.find("The passes of a training step");
+  ASSERT_NE(begin, page.npos);
+  std::size_t at = begin;
+  for (const std::string& pass : passes) {
+    at = page.find(pass, at);
+    ASSERT_NE(at, page.npos) << "src/README.md lacks the pass " << pass << ", or has it too early";
+    at += pass.size();
+  }
+}
+
 }  // namespace
 }  // namespace tessera::test

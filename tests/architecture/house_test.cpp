@@ -283,6 +283,25 @@ TEST(Architecture, TheOtherArchitectureRunsItsPortableKernels) {
   }
 }
 
+// What a family is like stands in its row (models/description/): code that asks for a family by its
+// name would have to be found and changed for a new one.
+TEST(Architecture, FamiliesAreRows) {
+  const std::map<std::string, std::string> own = {
+      {"checkpoint/weights_recognise.cpp", "how many heads a ViT of a known width has"}};
+  const Pattern asked(R"(family *(==|!=) *")");
+  EXPECT_TRUE(asked.is_in(R"(if (m.family == "vit") return 1;)"));
+  for (const std::string& file : code_in("src")) {
+    if (file.starts_with("models/") || own.contains(file)) continue;
+    const Strings lines = lines_of(kRoot / "src" / file);
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      EXPECT_FALSE(asked.is_in(lines[i]))
+          << "src/" << file << ":" << i + 1 << ": a branch on a family's name: " << lines[i];
+  }
+  for (const auto& [file, why] : own)
+    EXPECT_TRUE(fs::exists(kRoot / "src" / file))
+        << file << " is gone: remove the entry (" << why << ")";
+}
+
 // A path of somebody's machine works for nobody else.
 TEST(Architecture, NoMachinePaths) {
   const Pattern machine(std::string(R"((^|[[:space:]"'=(:]))") +
