@@ -258,7 +258,7 @@ const Words* find_words(const ModelConfig& m) {
     if (words.family == m.family) return &words;
   return nullptr;
 }
-// Of a model that refuse_unsayable() let pass.
+// The row of a model that refuse_unsayable() let pass.
 const Words& words_of(const ModelConfig& m) {
   const Words* words = find_words(m);
   CHECK(words, "no words of other libraries for the family " + m.family);
