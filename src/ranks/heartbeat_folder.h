@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ranks/hang_analysis.h"
@@ -18,6 +19,9 @@ namespace tessera::run {
 
 inline constexpr int launcher_rank =
     -1;  // whoever made the folder for ranks that it starts has a record, too
+
+// The activity of a rank until it can talk to the others.
+inline constexpr std::string_view joining_text = "joining the other ranks";
 
 // This process as others see it.
 Seen this_process(int rank);

@@ -24,6 +24,7 @@
 #include "ranks/carrier.h"
 #include "ranks/disk_calls.h"
 #include "ranks/guard.h"
+#include "ranks/heartbeat_folder.h"
 #include "ranks/hosts.h"
 #include "ranks/placement.h"
 #include "ranks/ranks.h"
@@ -55,12 +56,16 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   const comm::Heartbeat::Here here(&heartbeat);
   HeartbeatDisk disk(heartbeat);
   const files::DiskObserver::Here told(&disk);
-  comm::Heartbeat::doing("joining the other ranks");
+  comm::Heartbeat::doing(joining_text);
   // It is never destroyed: leaving MPI is the last thing that this process does with others.
   Watchdog* const watchdog = new Watchdog(heartbeat, std::move(options), given_folder());
   const auto ends = [] { given_folder().leave(HeartbeatFolder::Sign::ended); };
-  if (launch.size == 1) {  // of a launcher of ours alone: others leave it to be no rank at all
+  const auto joined = [] {
     guard.joined();
+    comm::Heartbeat::doing("starting");
+  };
+  if (launch.size == 1) {  // of a launcher of ours alone: others leave it to be no rank at all
+    joined();
     try {
       const int code = body(nullptr);
       ends();
@@ -75,7 +80,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
   choice.algorithm = comm::algorithm_named(config.parallel.all_reduce);
   choice.across.ring.wire = comm::wire_named(config.parallel.wire);
   const std::unique_ptr<comm::Comm> world = comm::choose(comm::make_mpi(), choice);
-  guard.joined();
+  joined();
   world->watch(&heartbeat, "world");
   const auto leave = [&] {  // waits for all, as a barrier does
     ends();

@@ -104,12 +104,21 @@ struct Job {
   }
 };
 
-[[noreturn]] void give_up(pid_t child, const std::string& mpirun, std::chrono::seconds alone) {
+// How long ranks may take to join each other where a limit leaves MPI little memory: one of them
+// may have ended inside of it without a word, and the others would wait for parallel.hang_s.
+constexpr auto longest_joining = std::chrono::seconds(40);
+
+bool none_has_joined(const HeartbeatFolder& folder) {
+  const std::vector<Seen> ranks = folder.read_all();
+  return folder && std::all_of(ranks.begin(), ranks.end(), [](const Seen& rank) {
+           return rank.look.doing.empty() || rank.look.doing == joining_text;
+         });
+}
+
+[[noreturn]] void give_up(pid_t child, const std::string& mpirun, const std::string& what) {
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  throw Error(ErrorKind::memory,
-              fmt::format("mpirun has had no rank for {} s and does not end", alone.count()),
-              mpirun,
+  throw Error(ErrorKind::memory, what, mpirun,
               "it lacks memory or threads: `ulimit -a` shows the limits, -v that of memory; "
               "--comm local starts ranks as threads of one process");
 }
@@ -136,7 +145,8 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
   int status = 0, asked = 0;
   bool wanted = false, forwarded = false, started = false;
   std::set<pid_t> told;
-  auto seen = steady_clock::now(), looked = seen, first = seen;
+  const auto began = steady_clock::now();
+  auto seen = began, looked = began, first = began;
   steady_clock::time_point decided = steady_clock::time_point::max();
   while (::waitpid(child, &status, WNOHANG) != child) {
     const struct timespec pause = {0, 200'000'000};
@@ -162,7 +172,13 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
     if (const auto now = steady_clock::now(); now - looked > std::chrono::seconds(2)) {
       looked = now;
       if (has_ranks(child) || !job.hosts.empty()) seen = now, started = true;
-      if (now - seen > longest_alone(!started)) give_up(child, job.mpirun, longest_alone(!started));
+      if (const auto longest = longest_alone(!started); now - seen > longest)
+        give_up(child, job.mpirun,
+                fmt::format("mpirun has had no rank for {} s and does not end", longest.count()));
+      if (memory_is_short() && now - began > longest_joining && none_has_joined(folder))
+        give_up(child, job.mpirun,
+                fmt::format("the ranks have not joined each other for {} s; {}",
+                            longest_joining.count(), memory_limit_text()));
     }
     if (decided == steady_clock::time_point::max() && folder.verdict())
       decided = steady_clock::now();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "app/binary.h"
 
@@ -114,6 +115,21 @@ bool has_mpirun() { return std::system("mpirun --version >/dev/null 2>&1") == 0;
 TEST(Starve, TooLittleMemoryForRanksIsSaid) {
   if (!has_mpirun()) GTEST_SKIP() << "there is no mpirun";
   for (const int mib : {72, 80, 88}) expect_memory_is_named(mib, false);
+}
+// Ranks that wait for one that ended inside of MPI: an mpirun whose processes do nothing.
+TEST(Long, RanksThatNeverJoinBelowALimitAreSaid) {
+  const fs::path bin = scratch() / "bin", err = scratch() / "stderr";
+  fs::create_directories(bin);
+  std::ofstream(bin / "mpirun") << "#!/bin/sh\nsleep 100 &\nwait\n";
+  fs::permissions(bin / "mpirun", fs::perms::owner_all);
+  const std::string command = "ulimit -v 400000; PATH=" + bin.string() +
+                              ":$PATH timeout 80 " TESSERA_BINARY " train" + steps +
+                              "--np 2 --steps 2 --quiet --fresh --out " +
+                              (scratch() / "limited").string() + " >/dev/null 2>" + err.string();
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), 8) << read(err);
+  EXPECT_NE(read(err).find("the ranks have not joined each other for 40 s"), std::string::npos)
+      << read(err);
 }
 TEST(Long, TooLittleMemoryForRanksIsSaid) {
   if (!has_mpirun()) GTEST_SKIP() << "there is no mpirun";
