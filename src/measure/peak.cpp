@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "config/devices.h"
+#include "exec/cpu/peak.h"
 #include "exec/device.h"
 #include "files/text.h"
 #include "measure/environment.h"
@@ -52,8 +53,9 @@ std::string now_in_utc() {
 fs::path file_of(const PeakKey& key) {
   const fs::path folder = cache_folder();
   if (folder.empty()) return {};
-  const std::string name = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", peak_version, key.host, key.cpu,
-                                       key.ranks, key.threads, key.cores);
+  std::string name = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", peak_version, key.host, key.cpu,
+                                 key.ranks, key.threads, key.cores);
+  if (key.dtype != "f32") name += "\n" + key.dtype;
   return folder / fmt::format("peak-{:016x}.json", hash_name(name));
 }
 
@@ -93,6 +95,7 @@ void keep_peak(const fs::path& file, const PeakKey& key, const MachinePeak& peak
                                            {"ranks", key.ranks},
                                            {"threads", key.threads},
                                            {"cores", key.cores},
+                                           {"dtype", key.dtype},
                                            {"gflops", peak.gflops},
                                            {"measured", peak.measured},
                                            {"doubt", peak.doubt}}
@@ -106,10 +109,14 @@ void keep_peak(const fs::path& file, const PeakKey& key, const MachinePeak& peak
 MachinePeak peak_of_segments(const nlohmann::json& segments, const PeakKey& key) {
   MachinePeak out;
   if (!segments.is_array()) return out;
+  const auto dtype_of = [](const nlohmann::json& s) {  // older segments do not name it
+    const std::string said = sound_text(s, "peak_dtype");
+    return said.empty() ? "f32" : said;
+  };
   for (const nlohmann::json& s : segments)
-    if (sound_text(s, "host") == key.host && sound_text(s, "cpu") == key.cpu &&
-        sound_number(s, "ranks_here") == key.ranks && sound_number(s, "threads") == key.threads &&
-        sound_number(s, "cores") == key.cores)
+    if (dtype_of(s) == key.dtype && sound_text(s, "host") == key.host &&
+        sound_text(s, "cpu") == key.cpu && sound_number(s, "ranks_here") == key.ranks &&
+        sound_number(s, "threads") == key.threads && sound_number(s, "cores") == key.cores)
       out = {sound_number(s, "peak_gflops") * key.ranks, sound_text(s, "measured"),
              sound_text(s, "doubt")};
   return out;
@@ -117,8 +124,13 @@ MachinePeak peak_of_segments(const nlohmann::json& segments, const PeakKey& key)
 
 }  // namespace
 
-PeakKey peak_key(const Ranks& ranks, int threads) {
-  PeakKey key{.host = host_name(), .cpu = cpu_name(), .ranks = 0, .threads = threads, .cores = 0};
+PeakKey peak_key(const Ranks& ranks, int threads, const std::string& dtype) {
+  PeakKey key{.host = host_name(),
+              .cpu = cpu_name(),
+              .ranks = 0,
+              .threads = threads,
+              .cores = 0,
+              .dtype = std::string(exec::cpu::multiplied_in(dtype))};
   std::set<int> cores;
   for (const std::string& text : ranks.gather_text(key.host + "\n" + usable_cores())) {
     const std::size_t end = text.find('\n');
@@ -151,8 +163,14 @@ MachinePeak judge_peak(const std::vector<exec::MeasuredPeak>& ranks, const PeakK
   return out;
 }
 
-Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
-  const PeakKey key = peak_key(ranks, threads);
+std::string multiplies_in(const config::Config& config) {
+  const bool bytes = config.precision.quantise == "int8" && config.run.device == "cpu";
+  return bytes ? "int8" : config.precision.dtype;
+}
+
+Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before,
+             const std::string& dtype) {
+  const PeakKey key = peak_key(ranks, threads, dtype);
   // The first rank of each machine looks, and keeps the lock until what was measured is written.
   int leader = ranks.rank();
   const std::vector<std::string> hosts = ranks.gather_text(key.host);
@@ -171,7 +189,7 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
   const std::vector<double> known = ranks.gather({&found.gflops, 1});
   if (std::any_of(known.begin(), known.end(), [](double gflops) { return gflops <= 0; })) {
     ranks.barrier();  // all at once: they may share cores and a clock
-    const exec::MeasuredPeak mine = exec::device_info("cpu", threads).peak_gflops("f32");
+    const exec::MeasuredPeak mine = exec::device_info("cpu", threads).peak_gflops(key.dtype);
     const double row[] = {mine.gflops, mine.wall_gflops, mine.spread};
     const std::vector<double> all = ranks.gather(row);
     std::vector<exec::MeasuredPeak> here;
@@ -185,7 +203,9 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before) {
     }
   }
   Peak out;
-  out.threads = key.ranks * key.threads, out.cores = key.cores;
+  out.threads = key.ranks * key.threads;
+  out.cores = key.cores;
+  out.dtype = key.dtype;
   const std::vector<double> leaders = ranks.gather({&found.gflops, 1});
   for (const double gflops : leaders) out.all_gflops += gflops;  // 0 where a rank leads no machine
   out.gflops = leaders[static_cast<std::size_t>(leader)] / key.ranks;
@@ -228,7 +248,7 @@ Peak peak_in_turn(const std::string& devices, const std::string& dtype, const Ra
 Peak peak_on(const std::string& device, const std::string& dtype, const Ranks& ranks, int threads,
              const nlohmann::json& before) {
   if (device.find(',') != device.npos) return peak_in_turn(device, dtype, ranks, threads);
-  if (device == "cpu") return peak_of(ranks, threads, before);
+  if (device == "cpu") return peak_of(ranks, threads, before, dtype);
   const PeakKey key = peak_key(ranks, threads);
   const std::vector<std::string> hosts = ranks.gather_text(key.host);
   const bool leads =

@@ -1,13 +1,15 @@
-// The peak that "% of peak" is against: f32 multiply-adds that the cores of a job can do. It is
-// measured once per machine and number of threads, under a lock, and kept (docs/measuring.md), so
-// that a run which goes on later has the same denominator. Convention: ranks that share cores share
-// their peak; threads beyond the number of cores add nothing.
+// The peak that "% of peak" is against: multiply-adds that the cores of a job can do in the element
+// type that a run multiplies in. It is measured once per machine, number of threads and type, under
+// a lock, and kept (docs/measuring.md), so that a run which goes on later has the same denominator.
+// Convention: ranks that share cores share their peak; threads beyond the number of cores add
+// nothing.
 #pragma once
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "config/config.h"
 #include "exec/device.h"
 #include "ranks/ranks.h"
 
@@ -28,8 +30,13 @@ struct Peak {
 struct PeakKey {
   std::string host, cpu;
   int ranks = 1, threads = 1, cores = 1;  // ranks on this machine, threads of each
+  std::string dtype = "f32";              // of the factors: f32, bf16 or int8
 };
-PeakKey peak_key(const Ranks& ranks, int threads);  // all ranks make the call
+// All ranks make the call.
+PeakKey peak_key(const Ranks& ranks, int threads, const std::string& dtype = "f32");
+// The element type that a run multiplies in, as peak_on() takes it: precision.dtype, or int8 of
+// layers that are quantised so on a CPU.
+std::string multiplies_in(const config::Config& config);
 
 // What the measurements of the ranks of one machine say together.
 struct MachinePeak {
@@ -41,7 +48,8 @@ MachinePeak judge_peak(const std::vector<exec::MeasuredPeak>& ranks, const PeakK
 
 // The peak of all ranks, each with so many threads; all make the call. `before` are the segments of
 // a run that goes on (segments.h), whose own peak is taken where the machine is the same.
-Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before = nullptr);
+Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before = nullptr,
+             const std::string& dtype = "f32");
 // The same of a device by its name, for factors of an element type (precision.dtype); cards of a
 // machine are shared out among its ranks. Of several devices ("cuda,cpu", one for each rank) each
 // rank has the peak of its own, measured in turn.

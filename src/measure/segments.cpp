@@ -1,5 +1,12 @@
 #include "measure/segments.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "config/devices.h"
+#include "exec/cpu/cpu.h"
 #include "files/text.h"
 #include "measure/environment.h"
 
@@ -19,6 +26,26 @@ nlohmann::json environment_of(const std::filesystem::path& folder) {
   }
 }
 
+// The kernels of all ranks that compute on a CPU, each once: "NEON, bfmmla"; "": none does.
+std::string kernels_of(const Ranks& ranks, const std::string& devices, const std::string& dtype) {
+  const std::vector<std::string> words = config::listed_devices(devices);
+  const bool cpu = words[static_cast<std::size_t>(ranks.rank()) % words.size()] == "cpu";
+  std::set<std::string> all;
+  for (const std::string& names : ranks.gather_text(cpu ? exec::cpu::kernel_names(dtype) : ""))
+    if (!names.empty()) all.insert(names);
+  return fmt::format("{}", fmt::join(all, "; "));
+}
+
+std::string changed_kernels(const nlohmann::json& before, const std::string& now) {
+  if (before.empty() || !before.back().is_object()) return "";
+  const auto said = before.back().find("kernels");
+  if (said == before.back().end() || !said->is_string() || *said == now) return "";
+  return fmt::format(
+      "so far this run computed with the kernels {}, and it goes on with {}: from here on its bits "
+      "will differ from those of a run that was not interrupted",
+      said->get<std::string>().substr(0, 200), now.empty() ? "of a card" : now);
+}
+
 }  // namespace
 
 nlohmann::json segments_of(const std::filesystem::path& folder) {
@@ -35,7 +62,9 @@ Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::pa
   out.all = ranks.first() && step > 0 ? segments_of(folder) : nlohmann::json::array();
   out.key = peak_key(ranks, threads);
   out.peak = peak_on(device, dtype, ranks, threads, out.all);
+  const std::string kernels = kernels_of(ranks, device, dtype);
   if (!ranks.first()) return out;
+  out.other_kernels = changed_kernels(out.all, kernels);
   tell_peak(out.peak);
   while (out.all.size() >= most_segments) out.all.erase(0);
   out.all.push_back({{"after_step", step},
@@ -44,7 +73,9 @@ Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::pa
                      {"ranks_here", out.key.ranks},
                      {"threads", out.key.threads},
                      {"cores", out.key.cores},
+                     {"kernels", kernels},
                      {"peak_gflops", out.peak.gflops},
+                     {"peak_dtype", out.peak.dtype},
                      {"measured", out.peak.measured},
                      {"doubt", out.peak.doubt}});
   return out;

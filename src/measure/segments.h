@@ -1,6 +1,6 @@
 // The segments of a run: one for each process that went on with it, with the machine, the step it
-// began after and the peak that its
-// "% of peak" is against. They lie in env.json and in summary.json.
+// began after, the kernels that it computes with and the peak that its "% of peak" is against. They
+// lie in env.json and in summary.json.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,9 @@ struct Segment {
   Peak peak;
   std::int64_t after_step = 0;
   nlohmann::json all;  // on the first rank: those before, and this one
+  // On the first rank: that the last segment computed with other kernels, so bits will differ; "":
+  // it did not, or did not say.
+  std::string other_kernels;
 
   // Into env.json, which a run has just written.
   void write(const std::filesystem::path& folder) const;

@@ -203,7 +203,7 @@ class Trainer {
                       state_.test->size(), resumed))
       log_.console().line(line);
     for (const std::string& more : {missed_shares(state_.config), doubt_of_peak(segment_.peak),
-                                    config::shrink_text(state_.config)})
+                                    segment_.other_kernels, config::shrink_text(state_.config)})
       if (!more.empty()) notes_.push_back(more);
     for (const std::string& more : state_.session->executor().notes()) notes_.push_back(more);
     for (const std::string& note : notes_) log_.console().line("note: " + note);

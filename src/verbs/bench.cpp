@@ -18,6 +18,7 @@
 #include "report/metrics.h"
 #include "session/init.h"
 #include "session/session.h"
+#include "verbs/bench_ops.h"
 #include "verbs/bench_ranks.h"
 #include "verbs/verbs.h"
 
@@ -25,13 +26,6 @@ namespace tessera::run {
 namespace {
 
 using nlohmann::ordered_json;
-
-// Whole runs and single steps are timed in different runs: a mark before every step holds a card up
-// by some microseconds, which is most of a small model's time.
-struct TimedRuns {
-  std::vector<double> wall_ms;               // of each run without marks
-  std::vector<std::vector<double>> step_ms;  // of each run with them: of every step of the plan
-};
 
 // What an equation counts towards, from its scope: inside numbered blocks the part of the block
 // ("blocks.3.mlp" -> "mlp", "layer1.0.downsample.0" -> "downsample", "layer1.0" itself -> "block"),
@@ -54,23 +48,6 @@ constexpr const char* messages =
 
 const ir::Eqn* origin(const plan::Plan& plan, const plan::Step& step) {
   return step.eqn < 0 ? nullptr : &plan.program.eqns[static_cast<std::size_t>(step.eqn)];
-}
-
-ir::Cost step_cost(const plan::Step& step) {
-  std::vector<ir::Type> in, out;
-  for (const plan::Slot& s : step.in) in.push_back(s.type);
-  for (const plan::Slot& s : step.out) out.push_back(s.type);
-  return ir::cost(step.op, step.attrs, in, out);
-}
-
-std::string shape_key(const plan::Step& step) {
-  std::string key(ir::name(step.op));
-  if (step.op == ir::Op::contract || step.op == ir::Op::sum || step.op == ir::Op::add ||
-      step.op == ir::Op::mul)
-    key += " " + ir::signature(step.op, step.attrs, static_cast<int>(step.in.size()));
-  for (std::size_t i = 0; i < std::min<std::size_t>(step.in.size(), 2); ++i)
-    key += " " + ir::to_string(step.in[i].type.shape);
-  return key;
 }
 
 // `once` runs the plan, with marks or without. It is run `repeats` times or, when 0, for two
@@ -100,12 +77,6 @@ TimedRuns measure(const std::function<exec::Timeline(bool marks)>& once, std::si
   return found;
 }
 
-double median_step(const TimedRuns& found, std::size_t step) {
-  std::vector<double> ms;
-  for (const std::vector<double>& run : found.step_ms) ms.push_back(run[step]);
-  return report::quantiles(ms).median;
-}
-
 void print_groups(const ordered_json& ops) {
   std::map<std::string, std::array<double, 2>> groups;  // ms, share
   std::vector<std::string> order;
@@ -121,90 +92,6 @@ void print_groups(const ordered_json& ops) {
   for (const std::string& g : order)
     say(stdout, "{:20} {:>10.2f} {:>6.1f}%\n", g == messages ? "messages and waiting" : g,
         groups[g][0], groups[g][1] * 100);
-}
-
-// Equations of one kind and shape, together.
-struct OpRow {
-  std::string name;
-  int calls = 0;
-  double ms = 0, flops = 0, bytes = 0;
-  // The larger of operations over peak and bytes over bandwidth.
-  double floor_ms = 0;
-  double lost_ms() const { return ms - floor_ms; }
-};
-
-// The slowest first.
-std::vector<OpRow> op_rows(const plan::Plan& plan, const TimedRuns& found,
-                           const std::string& filter, double peak, double copy) {
-  std::map<std::string, OpRow> rows;
-  for (std::size_t i = plan.prepared; i < plan.steps.size(); ++i) {
-    const std::string name = shape_key(plan.steps[i]);
-    if (name.find(filter) == std::string::npos) continue;
-    OpRow& row = rows[name];
-    const ir::Cost c = step_cost(plan.steps[i]);
-    row.name = name;
-    ++row.calls;
-    row.ms += median_step(found, i), row.flops += c.flops, row.bytes += c.bytes;
-  }
-  std::vector<OpRow> out;
-  for (auto& [name, row] : rows) {
-    row.floor_ms = std::max(row.flops / peak, row.bytes / copy) * 1e-6;
-    out.push_back(std::move(row));
-  }
-  std::sort(out.begin(), out.end(), [](const OpRow& a, const OpRow& b) { return a.ms > b.ms; });
-  return out;
-}
-
-// What takes the most time above its floor, at most ten of them: where there is something to gain.
-std::vector<OpRow> largest_losses(std::vector<OpRow> rows) {
-  std::sort(rows.begin(), rows.end(),
-            [](const OpRow& a, const OpRow& b) { return a.lost_ms() > b.lost_ms(); });
-  rows.resize(std::min<std::size_t>(10, rows.size()));
-  std::erase_if(rows, [](const OpRow& row) { return row.lost_ms() <= 0; });
-  return rows;
-}
-
-void bench_ops(const plan::Plan& plan, const TimedRuns& found, const config::Config& config,
-               const BenchOptions& options) {
-  const int threads = static_cast<int>(config.run.threads);
-  const Peak known = peak_on(config.run.device, config.precision.dtype, Ranks(nullptr), threads);
-  const exec::DeviceInfo device = exec::device_info(config.run.device, threads);
-  const double peak = known.gflops, copy = device.copy_gbytes();
-  const std::vector<OpRow> rows = op_rows(plan, found, options.filter, peak, copy),
-                           losses = largest_losses(rows);
-  if (options.json) {
-    ordered_json all = ordered_json::array(), lost = ordered_json::array();
-    for (const OpRow& r : rows)
-      all.push_back({{"name", r.name},
-                     {"calls", r.calls},
-                     {"ms", r.ms},
-                     {"gflops", r.flops / r.ms * 1e-6},
-                     {"gbytes", r.bytes / r.ms * 1e-6},
-                     {"floor_ms", r.floor_ms}});
-    for (const OpRow& r : losses) lost.push_back({{"name", r.name}, {"ms", r.lost_ms()}});
-    return report::print_document({{"model", config.model.name},
-                                   {"batch", options.batch},
-                                   {"dtype", config.precision.dtype},
-                                   {"threads", threads},
-                                   {"device", config.run.device},
-                                   {"peak_gflops", peak},
-                                   {"copy_gbytes", copy},
-                                   {"ops", all},
-                                   {"losses", lost}});
-  }
-  say(stdout, "{:>5} {:>9} {:>9} {:>8} {:>8}  {}\n", "calls", "ms", "GFLOP/s", "GB/s", "floor",
-      "equation");
-  for (const OpRow& r : rows)
-    say(stdout, "{:>5} {:>9.3f} {:>9.1f} {:>8.1f} {:>7.0f}%  {}\n", r.calls, r.ms,
-        r.flops / r.ms * 1e-6, r.bytes / r.ms * 1e-6, r.floor_ms / r.ms * 100, r.name);
-  const std::string card = device.card();
-  say(stdout,
-      "peak {:.0f} GFLOP/s {}, measured {}{}, copy {:.0f} GB/s, measured now, on {}; "
-      "floor = floor time / measured time\n",
-      peak, known.dtype, known.measured, known.doubt.empty() ? "" : " (" + known.doubt + ")", copy,
-      card.empty() ? fmt::format("{} threads", threads) : card);
-  say(stdout, "\nlargest losses: ms above the floor\n");
-  for (const OpRow& r : losses) say(stdout, "{:>15.3f}  {}\n", r.lost_ms(), r.name);
 }
 
 // The equations of this rank's plan, in order, each with the part of the model that it counts
@@ -273,6 +160,7 @@ void print_bench_json(const BenchResult& r) {
                            {"images_per_s", r.images_per_s()},
                            {"gflops", r.gflops()},
                            {"peak_gflops", r.peak.all_gflops},
+                           {"peak_dtype", r.peak.dtype},
                            {"peak_bytes", r.uses.peak_bytes},
                            {"comm_bytes", traffic_json(r.uses.traffic)},
                            {"ranks", ranks_json(r.used)}};
@@ -286,11 +174,10 @@ void print_bench_text(const BenchResult& r) {
   print_groups(r.ops);
   say(stdout,
       "{} {} batch {} {} {}: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {:.2f} img/s  "
-      "{:.1f} GFLOP/s = {:.0f}% of {:.0f} "
-      "measured peak\n",
+      "{:.1f} GFLOP/s = {:.0f}% of the measured {} peak, {:.0f}\n",
       r.options.what, r.config.model.name, r.options.batch, r.config.precision.dtype,
       layout_heading(r.config), r.ms.median, r.ms.min, r.ms.max, r.runs, r.images_per_s(),
-      r.gflops(), r.gflops() / r.peak.all_gflops * 100, r.peak.all_gflops);
+      r.gflops(), r.gflops() / r.peak.all_gflops * 100, r.peak.dtype, r.peak.all_gflops);
   if (!r.peak.doubt.empty()) say(stdout, "the measured peak may be wrong: {}\n", r.peak.doubt);
   if (r.used.size() > 1)
     say(stdout, "{}\n", use_line(r.used, r.options.what == "infer" ? "batch" : "step"));
@@ -361,7 +248,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     bench_ops(plan, measured, config, options);
     return 0;
   }
-  const Peak peak_of_ranks = peak_on(config.run.device, config.precision.dtype, ranks,
+  const Peak peak_of_ranks = peak_on(config.run.device, multiplies_in(config), ranks,
                                      static_cast<int>(config.run.threads));
   double difference = 0;
   ranks.together([&] {

@@ -218,6 +218,8 @@ TEST(Cli, JsonOnStdout) {
   const json ops =
       json::parse(run("bench ops --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out);
   EXPECT_GT(ops["ops"].size(), 10u);
+  EXPECT_EQ(ops["peaks"].size(), 1u) << ops["peaks"];
+  EXPECT_EQ(ops["peaks"]["f32"], ops["peak_gflops"]);
   // What is lost against the floors, the most first.
   ASSERT_GT(ops["losses"].size(), 0u);
   EXPECT_LE(ops["losses"].size(), 10u);

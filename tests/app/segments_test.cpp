@@ -53,6 +53,29 @@ TEST(Segments, ARunThatGoesOnHasOneDenominator) {
   for (const double f : flops) EXPECT_NEAR(f, flops[0], 1e-3 * flops[0]);
 }
 
+TEST(Segments, ARunThatGoesOnWithOtherKernelsSaysSo) {
+  const fs::path out = scratch() / "kernels";
+  const std::string command =
+      "train" + tiny + "--set checkpoint.every=2 --out " + out.string() + " --steps ";
+  ASSERT_EQ(run(command + "2").code, 0);
+  fs::remove(out / "summary.json");  // the same run, longer
+  const Result same = run(command + "4");
+  ASSERT_EQ(same.code, 0);
+  EXPECT_EQ((same.out + same.err).find("computed with the kernels"), std::string::npos);
+  json env = json::parse(read(out / "env.json"));
+  env["segments"][1]["kernels"] = "AVX99, tiles";  // as if it had run elsewhere
+  write(out / "env.json", env.dump());
+  fs::remove(out / "summary.json");
+  const Result other = run(command + "6");
+  ASSERT_EQ(other.code, 0);
+  EXPECT_NE((other.out + other.err)
+                .find("note: so far this run computed with the kernels AVX99, "
+                      "tiles, and it goes on with " +
+                      env["segments"][0]["kernels"].get<std::string>()),
+            std::string::npos)
+      << other.out << other.err;
+}
+
 // The example that was wrong: recalibration takes a whole batch at once where training recomputes
 // and accumulates.
 TEST(Segments, MemoryOfRecalibrationIsPlanned) {

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "base/threads.h"
 #include "comm/comm.h"
@@ -69,6 +70,49 @@ TEST_F(PeakCache, IsMeasuredOnceAndKept) {
   EXPECT_GT(peak_of(alone, 1).gflops, 0.1);
 }
 
+// bf16 and int8 have peaks of their own, kept beside that of f32; types without instructions have
+// that of f32.
+TEST_F(PeakCache, EveryElementTypeHasItsOwn) {
+  const Ranks alone(nullptr);
+  const auto peak = [&](const char* dtype) { return peak_of(alone, 1, nullptr, dtype); };
+  peak("f32");
+  change("doubt", "");
+  change("gflops", 12.5);
+  for (const char* dtype : {"bf16", "int8"}) {
+    const Peak found = peak(dtype);
+    EXPECT_EQ(found.dtype, dtype);
+    EXPECT_GT(found.gflops, 0.1);
+    EXPECT_NE(found.gflops, 12.5) << "that of f32 is not that of " << dtype;
+  }
+  EXPECT_EQ(peak("f32").gflops, 12.5);
+  EXPECT_EQ(peak("f64").gflops, 12.5);
+  EXPECT_EQ(peak("f64").dtype, "f32");
+  std::map<std::string, int> files;
+  for (const auto& entry : fs::directory_iterator(folder_ / "tessera"))
+    if (entry.path().extension() == ".json")
+      ++files[json::parse(files::read_text(entry.path()))["dtype"]];
+  EXPECT_EQ(files, (std::map<std::string, int>{{"bf16", 1}, {"f32", 1}, {"int8", 1}}));
+  // A run that goes on takes the peak of a segment only where that was of its type.
+  const Segment first = begin_segment(alone, 1, folder_, 0);
+  fs::create_directories(folder_);
+  first.write(folder_);
+  EXPECT_EQ(first.all[0]["peak_dtype"], "f32");
+  const Segment low = begin_segment(alone, 1, folder_, 7, "cpu", "bf16");
+  EXPECT_EQ(low.all[1]["peak_dtype"], "bf16");
+  EXPECT_NE(low.peak.gflops, 12.5);
+}
+
+// An instruction of a type gives more than f32 does: that is what it is for. Where a machine has
+// none, the peak is that of f32 within what a busy machine makes of it.
+TEST(Peak, InstructionsOfLowTypesAreFaster) {
+  const exec::DeviceInfo cpu = exec::device_info("cpu", 1);
+  const double wide = cpu.peak_gflops("f32").gflops;
+  for (const char* dtype : {"bf16", "int8"}) {
+    const bool own = cpu.how(dtype).find(dtype) != std::string::npos;
+    EXPECT_GT(cpu.peak_gflops(dtype).gflops, (own ? 1.2 : 0.5) * wide) << cpu.how(dtype);
+  }
+}
+
 TEST_F(PeakCache, ALinkIsNotFollowed) {
   const Ranks alone(nullptr);
   peak_of(alone, 1);
@@ -119,6 +163,30 @@ TEST_F(PeakCache, ARunThatGoesOnHasItsOwn) {
   // Other threads are another peak; a run that starts over has no earlier segments.
   EXPECT_EQ(begin_segment(alone, 2, folder_, 7).all[2]["threads"], 2);
   EXPECT_EQ(begin_segment(alone, 1, folder_, 0).all.size(), 1u);
+}
+
+TEST_F(PeakCache, ARunThatGoesOnWithOtherKernelsSaysSo) {
+  const Ranks alone(nullptr);
+  const Segment first = begin_segment(alone, 1, folder_, 0, "cpu", "bf16");
+  EXPECT_EQ(first.other_kernels, "");
+  const std::string here = first.all[0]["kernels"];
+  EXPECT_NE(here.find(", "), std::string::npos) << here;
+  fs::create_directories(folder_);
+  first.write(folder_);
+  EXPECT_EQ(begin_segment(alone, 1, folder_, 7, "cpu", "bf16").other_kernels, "");
+  json env = json::parse(files::read_text(folder_ / "env.json"));
+  env["segments"][0]["kernels"] = "AVX99, tiles";
+  files::write_atomically(folder_ / "env.json", env.dump());
+  EXPECT_EQ(begin_segment(alone, 1, folder_, 7, "cpu", "bf16").other_kernels,
+            "so far this run computed with the kernels AVX99, tiles, and it goes on with " + here +
+                ": from here on its bits will differ from those of a run that was not interrupted");
+  // One that starts over has no past, and older versions did not record their kernels.
+  EXPECT_EQ(begin_segment(alone, 1, folder_, 0, "cpu", "bf16").other_kernels, "");
+  for (const json& strange : {json(), json(3), json(json::array({"a"}))}) {
+    env["segments"][0]["kernels"] = strange;
+    files::write_atomically(folder_ / "env.json", env.dump());
+    EXPECT_EQ(begin_segment(alone, 1, folder_, 7, "cpu", "bf16").other_kernels, "");
+  }
 }
 
 TEST(Peak, IsDoubtedWhereThatIsDue) {

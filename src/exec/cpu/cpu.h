@@ -9,6 +9,9 @@
 namespace tessera::exec::cpu {
 
 DeviceInfo info(int threads);
+// What decides about bits on this machine: the instruction set, and of products with factors of a
+// type the micro-kernel: "NEON, bfmmla".
+std::string kernel_names(std::string_view dtype);
 plan::Target target(int threads);
 std::unique_ptr<Executor> make(int threads, Groups groups, std::string folder);
 

@@ -1,8 +1,10 @@
 // The CPU as a device: loads plans, keeps their memory, runs them on a thread pool.
 #include "exec/cpu/cpu.h"
 
+#include "exec/cpu/gemm/i8.h"
 #include "exec/cpu/loaded.h"
 #include "exec/cpu/peak.h"
+#include "exec/cpu/simd/instructions.h"
 
 namespace tessera::exec::cpu {
 namespace {
@@ -63,11 +65,18 @@ plan::Target target(int threads) {
           .supports = supports};
 }
 
+std::string kernel_names(std::string_view dtype) {
+  const std::string_view factors = multiplied_in(dtype);
+  const std::string_view micro = factors == "bf16"   ? micro_low().name
+                                 : factors == "int8" ? i8_micros().front()->name
+                                                     : micro_f32().name;
+  return instruction_set() + ", " + std::string(micro);
+}
+
 DeviceInfo info(int threads) {
   return {.name = "cpu",
           .card = [] { return std::string(); },
-          // Every element type is computed with f32 multiply-adds, or as slowly.
-          .peak_gflops = [threads](std::string_view) { return measure_peak(threads); },
+          .peak_gflops = [threads](std::string_view dtype) { return measure_peak(threads, dtype); },
           .copy_gbytes = [threads] { return measure_copy_gbytes(threads); },
           // What rests on the host is copied in memory, one copy after the other.
           .link_gbytes =
@@ -76,10 +85,9 @@ DeviceInfo info(int threads) {
                 return LinkRates{copied, copied, copied / 2};
               },
           .how =
-              [](std::string_view) {
-                return std::string(
-                    "measured: independent f32 multiply-adds in registers on all threads, by "
-                    "their CPU time; of one rank");
+              [](std::string_view dtype) {
+                return "measured: independent " + peak_instructions(dtype) +
+                       " in registers on all threads, by their CPU time; of one rank";
               },
           .memory = available_memory,
           .count = [] { return 1; }};

@@ -1,13 +1,22 @@
 // What this machine's cores can do at most: the number that "% of peak" is against.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "exec/device.h"
 
 namespace tessera::exec::cpu {
 
-// Independent f32 multiply-adds in registers, all threads at once; the best round is by the CPU
-// time of each thread. Takes about 100 ms.
-MeasuredPeak measure_peak(int threads);
+// The element type whose instructions multiply factors of a type: bf16 and int8 have instructions
+// of their own on some machines, all other types are computed in f32.
+std::string_view multiplied_in(std::string_view dtype);
+
+// Independent multiply-adds in registers with factors of a type, all threads at once; the best
+// round is by the CPU time of each thread. Takes about 100 ms.
+MeasuredPeak measure_peak(int threads, std::string_view dtype);
+// The instructions that this peak of a type comes from: "f32 multiply-adds", "bf16 bfmmla".
+std::string peak_instructions(std::string_view dtype);
 
 // A large copy, bytes read plus bytes written, all threads at once; GB/s. Takes about 100 ms.
 double measure_copy_gbytes(int threads);
