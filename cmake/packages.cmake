@@ -57,6 +57,15 @@ add_library(tessera_kernels INTERFACE)
 target_include_directories(tessera_kernels SYSTEM INTERFACE ${HWY_INCLUDE})
 target_link_libraries(tessera_kernels INTERFACE ${HWY_LIBRARY})
 
+# Eigen is optional, and nothing but `bench gemm` calls it: without it exec/cpu/peers/no_eigen.cpp is built.
+find_path(EIGEN_INCLUDE Eigen/Core PATH_SUFFIXES eigen3)
+set(TESSERA_EIGEN OFF)
+add_library(tessera_eigen INTERFACE)
+if(EIGEN_INCLUDE)
+  set(TESSERA_EIGEN ON)
+  target_include_directories(tessera_eigen SYSTEM INTERFACE ${EIGEN_INCLUDE})
+endif()
+
 # MPI is optional: without it comm/no_mpi.cpp is built. Its C interface alone; the old C++ one warns.
 include(CheckLanguage)
 check_language(C)

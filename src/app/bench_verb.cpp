@@ -72,11 +72,12 @@ int run_bench(Bench& bench, char** argv) {
   const run::BenchOptions& o = bench.options;
   if (o.what == "offload")  // of one rank, as the next ones
     return run::bench_offload(load_with_batch(bench, config::Purpose::other, 1, false), o);
-  if (o.what == "data" || o.what == "ops" || o.what == "layers") {
-    const bool layers = o.what == "layers";
+  if (o.what == "data" || o.what == "ops" || o.what == "layers" || o.what == "gemm") {
+    const bool infers = o.what == "layers" || o.what == "gemm";
     const config::Config c = load_with_batch(
-        bench, layers ? config::Purpose::inference : config::Purpose::other, 1, true);
-    return layers             ? run::bench_layers(c, o)
+        bench, infers ? config::Purpose::inference : config::Purpose::other, 1, true);
+    return o.what == "layers" ? run::bench_layers(c, o)
+           : o.what == "gemm" ? run::bench_gemm(c, o)
            : o.what == "data" ? run::bench_data(c, o)
                               : run::bench(c, o);
   }
@@ -182,6 +183,12 @@ void add_bench_verb(CLI::App& app, char** argv, bool& json, int& code) {
   {
     const auto [mode, bench] = modes.add("ops", "every op of a training step by itself");
     mode->add_option("--filter", bench->options.filter, "only equations whose text contains this");
+  }
+  {
+    const auto [mode, bench] =
+        modes.add("gemm", "products of the shapes of ViT, Swin and ResNet, beside other libraries");
+    mode->add_option("--filter", bench->options.filter,
+                     "only rows whose name contains this, such as \"vit_b_16\" or \"dw\"");
   }
   {
     const auto [mode, bench] = modes.add("data", "the loader beside the decoder alone");

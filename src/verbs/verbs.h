@@ -67,9 +67,9 @@ int verify(const VerifyOptions& options);  // prints the comparison; 0 only when
                                            // within tolerance, else 1
 
 struct BenchOptions {
-  std::string what = "infer";           // infer | layers | train | ops | data | comm | offload
+  std::string what = "infer";  // infer | layers | train | ops | gemm | data | comm | offload
   std::int64_t batch = 8, repeats = 0;  // 0: until two seconds are spent
-  std::string filter;                   // ops: only names that contain it
+  std::string filter;                   // ops, gemm: only names that contain it
   std::string split = "train";          // data: train | test, each with its transforms
   std::string verb = "all_reduce";      // comm: all_reduce | reduce_scatter | all_gather
   std::int64_t min_bytes = 8, max_bytes = 256 << 20;  // comm: of a message; offload: of a moment
@@ -84,6 +84,7 @@ void take_model(config::Config& config, const std::string& weights);
 int bench(const config::Config& config, const BenchOptions& options,
           comm::Comm* world = nullptr);  // infer, train, ops; as train()
 int bench_layers(const config::Config& config, const BenchOptions& options);  // of one rank
+int bench_gemm(const config::Config& config, const BenchOptions& options);    // of one rank
 int bench_data(const config::Config& config, const BenchOptions& options);
 int bench_offload(const config::Config& config, const BenchOptions& options);  // of one rank
 int bench_comm(const BenchOptions& options,
