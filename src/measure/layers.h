@@ -49,6 +49,9 @@ struct LayerTimes {
   std::int64_t layers = 0, runs = 0;
   double flops = 0, total_s = 0;  // the sum of the rows
   report::Quantiles whole_s;      // the same pass in runs of its own, timed from outside only
+  // The share of these runs in which each thread computed; the one that hands work out is the first
+  // (thread_watch.h).
+  std::vector<double> busy = {};
   double share(const LayerRow& row) const { return row.all.median / total_s; }
 };
 // A forward pass of `batch` images on one rank; repeats 0: two seconds' worth, at least five.

@@ -9,6 +9,7 @@
 
 #include "base/say.h"
 #include "measure/layers.h"
+#include "measure/thread_watch.h"
 #include "report/document.h"
 #include "session/init.h"
 #include "session/session.h"
@@ -64,7 +65,8 @@ ordered_json layers_json(const LayerTimes& times, const config::Config& config,
       {"whole_s",
        {{"median", times.whole_s.median}, {"min", times.whole_s.min}, {"max", times.whole_s.max}}},
       {"gflops", rate_of(times.flops, times.whole_s.median)},
-      {"layers", times.layers}};
+      {"layers", times.layers},
+      {"busy", times.busy}};
   if (flops_share(times) > 0)
     document["attention"] = {{"share", time_share(times)}, {"flops_share", flops_share(times)}};
   document["parts"] = parts;
@@ -100,6 +102,10 @@ void print_layers(const LayerTimes& times, const config::Config& config, std::in
       "of the rows is {:+.1f}% off\n",
       times.whole_s.median, times.whole_s.min, times.whole_s.max,
       (times.total_s / times.whole_s.median - 1) * 100);
+  std::string busy;
+  for (std::size_t i = 0; i < times.busy.size(); ++i)
+    busy += fmt::format("{}{} {:.0f}%", i == 0 ? "" : ", ", i, times.busy[i] * 100);
+  say(stdout, "threads were busy for so much of the whole pass: {}\n", busy);
   say(stdout, "{:.2f} GFLOP a pass: {:.1f} GFLOP/s, {:.2f} img/s\n", times.flops * 1e-9,
       rate_of(times.flops, times.whole_s.median),
       static_cast<double>(batch) / times.whole_s.median);
@@ -110,6 +116,7 @@ void print_layers(const LayerTimes& times, const config::Config& config, std::in
 LayerTimes measure_layers(const config::Config& given, std::int64_t batch, std::int64_t repeats) {
   config::Config config = given;
   config.batch = {batch, batch, 1};
+  ThreadWatch watch;
   Session session(config, {}, nullptr, Use::inference);
   const std::vector<std::uint8_t> images = random_pixels(config.model, batch);
   session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
@@ -124,9 +131,11 @@ LayerTimes measure_layers(const config::Config& given, std::int64_t batch, std::
                      : whole.size() < 5 || (since(begin) < 2 && whole.size() < 200)) {
     // In turns with runs that are timed from outside alone, so that both meet the same neighbours
     // on the machine.
+    watch.begin();
     auto start = std::chrono::steady_clock::now();
     session.predict(images, batch);
     whole.push_back(since(start));
+    watch.end();
     exec::Timeline timeline;
     start = std::chrono::steady_clock::now();
     session.predict(images, batch, &timeline);
@@ -147,7 +156,8 @@ LayerTimes measure_layers(const config::Config& given, std::int64_t batch, std::
                  static_cast<std::int64_t>(whole.size()),
                  plan.cost.flops,
                  0,
-                 report::quantiles(whole)};
+                 report::quantiles(whole),
+                 watch.busy()};
   for (std::size_t i = 0; i < out.rows.size(); ++i) {
     out.rows[i].all = report::quantiles(seconds[i]);
     out.total_s += out.rows[i].all.median;

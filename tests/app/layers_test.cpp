@@ -25,6 +25,9 @@ TEST(Layers, Json) {
       EXPECT_GT(b["layers"].get<int>(), 1);
       EXPECT_GT(b["whole_s"]["median"].get<double>(), 0);
       EXPECT_GT(b["gflops"].get<double>(), 0);
+      ASSERT_EQ(b["busy"].size(), 1u);
+      EXPECT_GT(b["busy"][0].get<double>(), 0.05);
+      EXPECT_LE(b["busy"][0].get<double>(), 1);
       EXPECT_EQ(b.contains("attention"), model != "resnet_micro_cifar");
       double sum = 0, shares = 0, attention = 0;
       for (const json& part : b["parts"]) {
@@ -43,6 +46,19 @@ TEST(Layers, Json) {
       EXPECT_GT(b["attention"]["flops_share"].get<double>(), 0.1);
       EXPECT_LT(b["attention"]["flops_share"].get<double>(), 0.6);
     }
+}
+
+// A thread that has nothing to do is not busy, and is shown.
+TEST(Layers, EveryThreadIsShown) {
+  const json b = json::parse(
+      run("bench layers --json --repeats 3 --threads 3 --batch 8 --model vit_micro").out);
+  ASSERT_EQ(b["busy"].size(), 3u);
+  double all = 0;
+  for (const json& share : b["busy"]) all += share.get<double>();
+  EXPECT_GT(all, 0.05);
+  const Result text = run("bench layers --repeats 1 --threads 2 --batch 1 --model vit_micro");
+  EXPECT_NE(text.out.find("threads were busy for so much of the whole pass: 0 "), std::string::npos)
+      << text.out;
 }
 
 TEST(Layers, Table) {
