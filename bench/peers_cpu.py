@@ -4,21 +4,26 @@
     bench/peers_cpu.py [--rounds 3] [--threads 16] [--tessera build/tessera] [--seconds 1.0]
                        [--cases vit_b_16:8:bf16:infer,resnet50:8:f32:train]
 
-Needs torch and torchvision; OpenVINO (inference) and ONNX Runtime (f32 inference, also onnx) take
-part where they are installed. Convention: a round measures Tessera and then each peer, every second
-round backwards, so that drift of the machine favours none; each measurement is the median over its
-runs. Shown are medians over the rounds, and the ratio of Tessera to the best peer of its round,
-with the range of that ratio. PyTorch in bf16 is measured with weights in bf16 (`model.bfloat16()`)
-and under autocast for inference, under autocast for training, and the better one counts.
+Needs torch and torchvision; OpenVINO and ONNX Runtime (also onnx) take part in inference where they
+are installed. Convention: a round measures Tessera and then each peer, every second round
+backwards, so that drift of the machine favours none; each measurement is the median over its runs.
+Shown are medians over the rounds, and the ratio of Tessera to the best peer of its round, with the
+range of that ratio.
+PyTorch runs at its best setting. All of them are tried first (the times go to stderr) and the two
+fastest take part in the rounds: oneDNN on and off, torch.compile, channels_last of convolutions,
+AdamW fused or with foreach; in bf16 also autocast, weights in bf16 (inference) and f32 with bf16
+multiplications (float32_matmul_precision "medium"). A setting that does not run is named and left
+out. ONNX Runtime in bf16 is its fast math of Arm: f32 that is multiplied as bf16.
 int8 (inference of transformers) is Tessera with calibrated activations beside PyTorch and ONNX
 Runtime with dynamic ones, which is what they do without data; --beside says what Tessera runs
 everything else in.
 GFLOP/s are 2 x multiply-adds as Tessera counts them, for all. See bench/README.md.
 """
 import argparse
-import copy
+import contextlib
 import importlib.util
 import io
+import itertools
 import json
 import pathlib
 import platform
@@ -35,7 +40,8 @@ import torchvision
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ("vit_b_16:8", "swin_t:8", "resnet50:8", "vit_tiny_cifar:64")
 DEFAULT = ",".join(f"{model}:{dtype}:{what}" for what in ("infer", "train")
-                   for dtype in ("f32", "bf16") for model in MODELS)
+                   for dtype in ("f32", "bf16")
+                   for model in MODELS + (("vit_b_16:1",) if what == "infer" else ()))
 
 
 def model_of(name):
@@ -57,48 +63,102 @@ def median_seconds(step, budget):
     return statistics.median(times)
 
 
-def torch_steps(name, batch, dtype, what):
-    """PyTorch's ways to do one batch, by name."""
+@contextlib.contextmanager
+def torch_flags(mkldnn, fast):
+    """oneDNN on or off; fast: f32 factors may be rounded to bf16."""
+    torch.set_float32_matmul_precision("medium" if fast else "highest")
+    conv = getattr(torch.backends.mkldnn, "conv", None)  # PyTorch before 2.9 has none
+    if fast and conv:
+        conv.fp32_precision = "bf16"
+    try:
+        with torch.backends.mkldnn.flags(enabled=mkldnn):
+            yield
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        if fast and conv:
+            conv.fp32_precision = "none"
+
+
+def torch_settings(name, dtype, what, compiles):
+    """PyTorch's ways to do one batch: what is tried, as keywords of torch_step."""
+    if dtype == "int8":
+        return [dict(kind="dynamic_int8")]
+    kinds = ["f32"] if dtype == "f32" else ["autocast", "fast"]
+    if dtype == "bf16" and what == "infer":
+        kinds.append("bf16")
+    return [dict(kind=kind, mkldnn=mkldnn, compiled=compiled, channels_last=last, fused=fused)
+            for kind, mkldnn, compiled, last, fused in itertools.product(
+                kinds, (True, False), (False, True) if compiles else (False,),
+                (True, False) if name.startswith("resnet") else (False,),
+                (True, False) if what == "train" else (False,))
+            if mkldnn or (kind == "f32" and not compiled)]
+
+
+def setting_name(setting):
+    words = [setting["kind"]] + [key for key in ("compiled", "channels_last", "fused")
+                                 if setting.get(key)]
+    return "torch_" + "_".join(words + ([] if setting.get("mkldnn", True) else ["no_mkldnn"]))
+
+
+def torch_step(name, batch, what, kind, mkldnn=True, compiled=False, channels_last=False,
+               fused=False):
     torch.manual_seed(0)
     size = 32 if "cifar" in name else 224
-    x = torch.randn(batch, 3, size, size)
-    model = model_of(name)
-    if name.startswith("resnet"):
+    x, model = torch.randn(batch, 3, size, size), model_of(name)
+    if channels_last:
         x = x.to(memory_format=torch.channels_last)
         model = model.to(memory_format=torch.channels_last)
-    steps = {}
-    if what == "infer":
-        model.eval()
+    if kind == "bf16":
+        x, model = x.bfloat16(), model.bfloat16()
+    model.train(what == "train")
+    if kind == "dynamic_int8":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is to be replaced by another package
+            model = torch.ao.quantization.quantize_dynamic(
+                model, {torch.nn.Linear}, dtype=torch.qint8)
+    run = torch.compile(model) if compiled else model
 
-        def infer(m, images, autocast):
-            def step():
-                with torch.inference_mode():
-                    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                        m(images)
-            return step
-        if dtype == "f32":
-            steps["torch"] = infer(model, x, False)
-        elif dtype == "int8":
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # it is to be replaced by another package
-                quantised = torch.ao.quantization.quantize_dynamic(
-                    model, {torch.nn.Linear}, dtype=torch.qint8)
-                steps["torch_dynamic_int8"] = infer(quantised, x, False)
-        else:
-            steps["torch_autocast"] = infer(model, x, True)
-            steps["torch_bf16"] = infer(copy.deepcopy(model).bfloat16(), x.bfloat16(), False)
-        return steps
+    def flags():
+        stack = contextlib.ExitStack()
+        stack.enter_context(torch_flags(mkldnn, kind == "fast"))
+        stack.enter_context(torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"))
+        return stack
+
+    def infer():
+        with flags(), torch.inference_mode():
+            run(x)
+    if what == "infer":
+        return infer
     labels = torch.randint(0, 10, (batch,))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4,
+                                  **({"fused": True} if fused else {"foreach": True}))
 
     def train():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
-            loss = torch.nn.functional.cross_entropy(model(x).float(), labels)
-        loss.backward()
+        with flags():
+            loss = torch.nn.functional.cross_entropy(run(x).float(), labels)
+        with torch_flags(mkldnn, kind == "fast"):
+            loss.backward()
         optimizer.step()
-    steps["torch" if dtype == "f32" else "torch_autocast"] = train
-    return steps
+    return train
+
+
+def best_of_torch(options, name, batch, dtype, what, most=2):
+    """The fastest settings of PyTorch, as steps by name."""
+    found = []
+    for setting in torch_settings(name, dtype, what, options.compile):
+        title = setting_name(setting)
+        try:
+            step = torch_step(name, batch, what, **setting)
+            seconds = median_seconds(step, options.seconds / 2)
+        except Exception as error:  # whatever a backend refuses, the others go on
+            lines = str(error).splitlines() or [type(error).__name__]
+            print(f"  {title}: left out ({lines[0][:120]})", file=sys.stderr)
+            continue
+        print(f"  {title}: {seconds * 1e3:.1f} ms", file=sys.stderr)
+        found.append((seconds, title, step))
+        found = sorted(found, key=lambda row: row[0])[:most]  # the others free their memory
+    return {title: step for _, title, step in found}
 
 
 def openvino_step(name, batch, dtype, threads):
@@ -125,6 +185,10 @@ def onnxruntime_step(name, batch, threads, dtype):
                       dynamo=False)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    disabled = []
+    if dtype == "bf16":  # the fused node has no such kernel
+        options.add_session_config_entry("mlas.enable_gemm_fastmath_arm64_bfloat16", "1")
+        disabled = ["MatMulAddFusion"]
     content = file.getvalue()
     if dtype == "int8":
         from onnxruntime.quantization import quantize_dynamic
@@ -134,19 +198,22 @@ def onnxruntime_step(name, batch, threads, dtype):
             quantize_dynamic(plain, quantised, op_types_to_quantize=["MatMul", "Gemm"],
                              per_channel=True)
             content = quantised.read_bytes()
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"],
+                                           disabled_optimizers=disabled)
     data = x.numpy()
     return lambda: session.run(None, {"x": data})
 
 
-def peers_of(name, batch, dtype, what, threads):
-    steps = torch_steps(name, batch, dtype, what)
+def peers_of(options, name, batch, dtype, what):
+    steps = best_of_torch(options, name, batch, dtype, what)
     if what != "infer":
         return steps
     if dtype != "int8" and importlib.util.find_spec("openvino"):
-        steps["openvino"] = openvino_step(name, batch, dtype, threads)
-    if dtype in ("f32", "int8") and all(map(importlib.util.find_spec, ("onnxruntime", "onnx"))):
-        steps["onnxruntime"] = onnxruntime_step(name, batch, threads, dtype)
+        steps["openvino"] = openvino_step(name, batch, dtype, options.threads)
+    fast_math = dtype == "bf16" and platform.machine() == "aarch64"
+    if (dtype != "bf16" or fast_math) and all(map(importlib.util.find_spec,
+                                                  ("onnxruntime", "onnx"))):
+        steps["onnxruntime"] = onnxruntime_step(name, batch, options.threads, dtype)
     return steps
 
 
@@ -167,7 +234,7 @@ def tessera(options, name, batch, dtype, what):
 def measure(options, case):
     name, batch, dtype, what = case.split(":")
     batch = int(batch)
-    peers, rows, flops = peers_of(name, batch, dtype, what, options.threads), [], 0
+    peers, rows, flops = peers_of(options, name, batch, dtype, what), [], 0
     for number in range(options.rounds):
         row = {}
         for who in (list(peers) + ["tessera"])[::1 if number % 2 else -1]:
@@ -199,6 +266,8 @@ def main():
     parser.add_argument("--repeats", type=int, default=0, help="of Tessera; 0: as it chooses")
     parser.add_argument("--beside", default="f32", choices=["f32", "bf16"],
                         help="int8: what Tessera runs the other layers in")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True,
+                        help="try torch.compile, which takes minutes for a training step")
     parser.add_argument("--tessera", default=str(ROOT / "build/tessera"))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
