@@ -14,8 +14,8 @@ class ThreadWatch {
 
   void begin();  // a stretch of time that counts
   void end();
-  // The share of these stretches in which each thread computed; the calling thread is the first, the
-  // others follow in the order in which they were started.
+  // The share of these stretches in which each thread computed; the calling thread is the first,
+  // the others follow in the order in which they were started.
   std::vector<double> busy() const;
 
  private:

@@ -78,6 +78,7 @@ const std::vector<Library> kLibraries = {
      "downloads are fetched, checked and unpacked in two files"},
     {"(blis/)?(blis|cblas)\\.h", {"exec/cpu/"}, "BLAS is called by the CPU kernels only"},
     {"hwy/.*", {"exec/cpu/"}, "Highway is used by the CPU kernels only"},
+    {"Eigen/.*", {"exec/cpu/peers/"}, "Eigen is a row of `bench gemm` only"},
     {"(cuda|cublas|cudnn|curand|nccl|nvtx|cute/|cutlass/).*",
      {"exec/cuda/"},
      "CUDA stays in exec/cuda/"},
