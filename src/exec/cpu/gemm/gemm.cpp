@@ -13,9 +13,9 @@ namespace {
 using std::int64_t;
 
 // A block of B fits the second-level cache of one core, a panel of A and one of B the first.
-constexpr int64_t n_block = 384;
-static_assert(sizeof(float) * 384 * (n_block + 12) <= gemm_scratch_bytes &&
-              sizeof(Low) * low_k_block * (n_block + low_rows) <= gemm_scratch_bytes &&
+constexpr int64_t most_n_block = 384;
+static_assert(sizeof(float) * 384 * (most_n_block + 12) <= gemm_scratch_bytes &&
+              sizeof(Low) * low_k_block * (most_n_block + low_rows) <= gemm_scratch_bytes &&
               sizeof(float) * 384 * 12 <= panel_bytes && gemm_scratch_bytes % 64 == 0);
 
 template <class T>
@@ -55,33 +55,46 @@ const std::byte* bytes(const void* p) { return static_cast<const std::byte*>(p);
 template <class T, class PanelOf>
 void run_block(const Micro& micro, const Problem<T>& p, int64_t n0, int64_t n_size, int64_t k0,
                int64_t k_size, const PanelOf& b_panel, void* a_panel) {
-  const int64_t padded = micro.padded(k_size);
-  for (int64_t i = 0; i < p.m; i += micro.rows) {
-    const int64_t rows = std::min(micro.rows, p.m - i);
-    micro.pack_a({.used = rows,
-                  .k = k_size,
-                  .padded = padded,
-                  .from = p.a + i * p.rs_a + k0 * p.cs_a,
-                  .lane_step = p.rs_a,
-                  .k_step = p.cs_a},
-                 a_panel);
-    for (int64_t j = 0; j < n_size; j += micro.columns)
-      micro.tile(padded, a_panel, b_panel(j),
-                 {.c = p.c + i * p.rs_c + (n0 + j) * p.cs_c,
-                  .rs = p.rs_c,
-                  .cs = p.cs_c,
-                  .rows = rows,
-                  .cols = std::min(micro.columns, n_size - j),
-                  .alpha = p.alpha,
-                  .beta = k0 == 0 ? p.beta : 1});
+  const int64_t padded = micro.padded(k_size), a_bytes = padded * micro.a_bytes;
+  const int64_t step = micro.rows * micro.a_panels(padded);
+  for (int64_t first = 0; first < p.m; first += step) {
+    const int64_t end = std::min(p.m, first + step);
+    std::byte* panel = bytes(a_panel);
+    for (int64_t i = first; i < end; i += micro.rows, panel += a_bytes)
+      micro.pack_a({.used = std::min(micro.rows, p.m - i),
+                    .k = k_size,
+                    .padded = padded,
+                    .from = p.a + i * p.rs_a + k0 * p.cs_a,
+                    .lane_step = p.rs_a,
+                    .k_step = p.cs_a},
+                   panel);
+    for (int64_t j = 0; j < n_size; j += micro.columns) {
+      panel = bytes(a_panel);
+      for (int64_t i = first; i < end; i += micro.rows, panel += a_bytes)
+        micro.tile(padded, panel, b_panel(j),
+                   {.c = p.c + i * p.rs_c + (n0 + j) * p.cs_c,
+                    .rs = p.rs_c,
+                    .cs = p.cs_c,
+                    .rows = std::min(micro.rows, p.m - i),
+                    .cols = std::min(micro.columns, n_size - j),
+                    .alpha = p.alpha,
+                    .beta = k0 == 0 ? p.beta : 1});
+    }
   }
 }
 
-// `packed` holds a block of B and, behind it, a panel of A.
+// Columns of a block of B: what `packed` has room for beside panels of A.
+int64_t n_block_of(const Micro& micro, int64_t k, int64_t element) {
+  const int64_t a_bytes = std::max(micro.a_block, k * micro.a_bytes),
+                fit = (int64_t{gemm_scratch_bytes} - a_bytes) / (k * element);
+  return std::min(most_n_block, fit / panel_columns * panel_columns);
+}
+
+// `packed` holds a block of B and, behind it, panels of A.
 template <class T>
 void run(const Micro& micro, const Problem<T>& p, void* packed) {
   const MicroState state(micro);
-  const int64_t k_step = micro.k_step(p.k);
+  const int64_t k_step = micro.k_step(p.k), n_block = n_block_of(micro, k_step, sizeof(T));
   void* const a_panel = bytes(packed) + micro.padded(k_step) * n_block * int64_t{sizeof(T)};
   for (int64_t n0 = 0; n0 < p.n; n0 += n_block) {
     const int64_t n_size = std::min(n_block, p.n - n0);

@@ -92,30 +92,34 @@ void gemm_i8(int64_t m, int64_t n, int64_t k, const std::int8_t* a, int64_t rs_a
   const int64_t k_step = kernel.k_step(k);
   for (int64_t k0 = 0; k0 < k; k0 += k_step) {
     const int64_t k_size = std::min(k_step, k - k0), padded = kernel.padded(k_size);
-    for (int64_t i = 0; i < m; i += kernel.rows) {
-      const int64_t rows = std::min(kernel.rows, m - i);
-      const std::int8_t* const from = a + i * rs_a + k0 * cs_a;
+    const int64_t a_bytes = padded * kernel.a_bytes, panels = kernel.a_panels(padded),
+                  step = kernel.rows * panels;
+    for (int64_t first = 0; first < m; first += step) {
+      const int64_t end = std::min(m, first + step);
+      const std::int8_t* const from = a + first * rs_a + k0 * cs_a;
       const bool in_place =
-          kernel.row_major && cs_a == 1 && rows == kernel.rows && padded == k_size;
-      if (!in_place)
-        kernel.pack_a({.used = rows,
+          kernel.row_major && cs_a == 1 && end == first + step && panels == 1 && padded == k_size;
+      for (int64_t i = first; i < end && !in_place; i += kernel.rows)
+        kernel.pack_a({.used = std::min(kernel.rows, m - i),
                        .k = k_size,
                        .padded = padded,
-                       .from = from,
+                       .from = from + (i - first) * rs_a,
                        .lane_step = rs_a,
                        .k_step = cs_a},
-                      panel);
+                      static_cast<std::byte*>(panel) + (i - first) / kernel.rows * a_bytes);
       for (int64_t j = 0; j < n; j += kernel.columns) {
         const std::int8_t* const b = packed + (n0 + j) * column_bytes(k);
-        kernel.tile(
-            padded, in_place ? from : panel, b + k0 * kernel.b_bytes,
-            {.rs = rs_c,
-             .rows = rows,
-             .cols = std::min(kernel.columns, n - j),
-             .beta = k0 == 0 ? 0.0f : 1.0f,
-             .sums = c + i * rs_c + j,
-             .start = reinterpret_cast<const std::int32_t*>(b + padded_i8(k) * kernel.columns),
-             .a_pitch = in_place ? rs_a : padded});
+        const std::byte* at = static_cast<const std::byte*>(panel);
+        for (int64_t i = first; i < end; i += kernel.rows, at += a_bytes)
+          kernel.tile(
+              padded, in_place ? static_cast<const void*>(from) : at, b + k0 * kernel.b_bytes,
+              {.rs = rs_c,
+               .rows = std::min(kernel.rows, m - i),
+               .cols = std::min(kernel.columns, n - j),
+               .beta = k0 == 0 ? 0.0f : 1.0f,
+               .sums = c + i * rs_c + j,
+               .start = reinterpret_cast<const std::int32_t*>(b + padded_i8(k) * kernel.columns),
+               .a_pitch = in_place ? rs_a : padded});
       }
     }
   }

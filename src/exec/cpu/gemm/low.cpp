@@ -100,7 +100,8 @@ const Micro* low_micro_here() {
 const LowPacks* low_packs_here() {
   static constexpr LowPacks packs{.pairs_12 = low::pack_groups<12, 2>,
                                   .pairs_32 = low::pack_groups<32, 2>,
-                                  .quads_8 = low::pack_groups<8, 4>,
+                                  .quads_6 = low::pack_groups<6, 4>,
+                                  .quads_16 = low::pack_groups<16, 4>,
                                   .rows_32 = low::pack_rows<32>};
   return &packs;
 }

@@ -1,12 +1,13 @@
-// bf16 micro-kernel of aarch64: BFMMLA, which adds the product of a 2 x 4 and a 4 x 2 matrix to a
-// 2 x 2 one. Called only where the processor has it.
+// bf16 micro-kernel of aarch64: BFMMLA (mmla_arm.h). Called only where the processor has it.
 #include <arm_neon.h>
 #include <sys/auxv.h>
 
+#include <cmath>
 #include <cstdint>
 #include <utility>
 
 #include "exec/cpu/gemm/micro.h"
+#include "exec/cpu/gemm/mmla_arm.h"
 
 #define TESSERA_BFMMLA __attribute__((target("arch=armv8.2-a+bf16")))
 
@@ -15,51 +16,67 @@ namespace {
 
 using std::int64_t;
 
-// 16 of 32 registers hold sums, 4 columns and 4 rows; with 24 sums g++ 12 keeps some in memory.
-constexpr int rows = 8, columns = 8, row_pairs = rows / 2, column_pairs = columns / 2;
-
-TESSERA_BFMMLA inline bfloat16x8_t load(const Low* at) {
-  return vld1q_bf16(reinterpret_cast<const bfloat16_t*>(at));
+// Four columns of C.
+template <bool add>
+TESSERA_ARM_INLINE void put(float32x4_t sums, float alpha, float beta, float* c) {
+  const float32x4_t v = vmulq_n_f32(sums, alpha);
+  vst1q_f32(c, add ? vfmaq_n_f32(v, vld1q_f32(c), beta) : v);
+}
+template <bool add, int R, int... Q>
+TESSERA_ARM_INLINE void put_row(std::integer_sequence<int, Q...>, const float32x4_t* sums,
+                                const TileOut& out) {
+  if (R >= out.rows) return;
+  float* const c = out.c + R * out.rs;
+  (put<add>(mmla_row(sums, R, Q), out.alpha, out.beta, c + 4 * Q), ...);
+}
+template <bool add, int... R>
+TESSERA_ARM_INLINE void put_rows(std::integer_sequence<int, R...>, const float32x4_t* sums,
+                                 TileOut out) {
+  (put_row<add, R>(std::make_integer_sequence<int, mmla_columns / 4>(), sums, out), ...);
 }
 
-// sum[i][j] is rows 2i and 2i + 1 of columns 2j and 2j + 1.
-template <int... I>
-TESSERA_BFMMLA inline void sums_of(std::integer_sequence<int, I...>, int64_t k, const Low* a,
-                                   const Low* b, float* part) {
-  float32x4_t sum[row_pairs * column_pairs] = {((void)I, vdupq_n_f32(0))...};
-  for (int64_t p = 0; p < k; p += 4, a += rows * 4, b += columns * 4) {
-    const bfloat16x8_t bs[column_pairs] = {load(b), load(b + 8), load(b + 16), load(b + 24)};
-    ((sum[I] = vbfmmlaq_f32(sum[I], load(a + I / column_pairs * 8), bs[I % column_pairs])), ...);
+// A tile of fewer columns, or one whose columns lie apart.
+void put_part(const float* part, const TileOut& out) {
+  for (int64_t i = 0; i < out.rows; ++i, part += mmla_columns) {
+    float* const c = out.c + i * out.rs;
+    int64_t j = 0;
+    for (; out.cs == 1 && j + 4 <= out.cols; j += 4)
+      if (out.beta == 0)
+        put<false>(vld1q_f32(part + j), out.alpha, 0, c + j);
+      else
+        put<true>(vld1q_f32(part + j), out.alpha, out.beta, c + j);
+    for (; j < out.cols; ++j) {
+      float& at = c[j * out.cs];
+      const float v = part[j] * out.alpha;
+      at = out.beta == 0 ? v : std::fma(at, out.beta, v);
+    }
   }
-  ((vst1_f32(part + I / column_pairs * 2 * columns + I % column_pairs * 2, vget_low_f32(sum[I])),
-    vst1_f32(part + (I / column_pairs * 2 + 1) * columns + I % column_pairs * 2,
-             vget_high_f32(sum[I]))),
-   ...);
 }
 
 TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const TileOut& out) {
-  float part[rows * columns];
-  sums_of(std::make_integer_sequence<int, row_pairs * column_pairs>(), k,
-          static_cast<const Low*>(a), static_cast<const Low*>(b), part);
-  for (int64_t i = 0; i < out.rows; ++i)
-    for (int64_t j = 0; j < out.cols; ++j) {
-      float& c = out.c[i * out.rs + j * out.cs];
-      const float v = out.alpha * part[i * columns + j];
-      c = out.beta == 0 ? v : v + out.beta * c;
-    }
+  float32x4_t sums[mmla_sums];
+  TESSERA_MMLA_SUMS("bfmmla", "8h", sums, k / 8, a, b);
+  constexpr auto rows = std::make_integer_sequence<int, mmla_rows>();
+  if (out.cols == mmla_columns && out.cs == 1)
+    return out.beta == 0 ? put_rows<false>(rows, sums, out) : put_rows<true>(rows, sums, out);
+  float part[mmla_rows * mmla_columns];
+  put_rows<false>(rows, sums, {.c = part, .rs = mmla_columns, .rows = mmla_rows});
+  put_part(part, out);
 }
 
-void pack_quads(const Lanes& lanes, void* panel) { low_packs().quads_8(lanes, panel); }
+void pack_rows(const Lanes& lanes, void* panel) { low_packs().quads_6(lanes, panel); }
+void pack_columns(const Lanes& lanes, void* panel) { low_packs().quads_16(lanes, panel); }
 
 constexpr Micro bfmmla_micro{.name = "bfmmla",
-                             .rows = rows,
-                             .columns = columns,
-                             .group = 4,
-                             .a_bytes = rows * 2,
-                             .b_bytes = columns * 2,
-                             .k_block = 512,
-                             .pack_a = pack_quads,
-                             .pack_b = pack_quads,
+                             .rows = mmla_rows,
+                             .columns = mmla_columns,
+                             .group = 8,
+                             .a_bytes = mmla_rows * 2,
+                             .b_bytes = mmla_columns * 2,
+                             .k_block = 768,
+                             .a_block = mmla_a_block,
+                             .pack_a = pack_rows,
+                             .pack_b = pack_columns,
                              .tile = tile_bfmmla};
 
 }  // namespace

@@ -4,6 +4,7 @@
 // f32.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
@@ -49,6 +50,7 @@ struct Micro {
   std::int64_t group = 1;                 // panels hold k in whole groups
   std::int64_t a_bytes = 0, b_bytes = 0;  // of one number of k in a panel
   std::int64_t k_block = 384;             // k of the panels that fit the first-level cache
+  std::int64_t a_block = 0;               // bytes of panels of A that a panel of B meets together
   bool row_major = false;  // a panel of A is its rows one after the other: a copy of them is one
   Pack pack_a = nullptr, pack_b = nullptr;
   void (*tile)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out) = nullptr;
@@ -64,6 +66,10 @@ struct Micro {
   void (*end)() = nullptr;
 
   std::int64_t padded(std::int64_t k) const { return (k + group - 1) / group * group; }
+  // Panels of A, of a whole block each, that a panel of B meets while it is in cache.
+  std::int64_t a_panels(std::int64_t padded_k) const {
+    return std::max<std::int64_t>(1, a_block / (padded_k * a_bytes));
+  }
   // Even blocks of k, of whole groups.
   std::int64_t k_step(std::int64_t k) const {
     const std::int64_t parts = (k + k_block - 1) / k_block;
@@ -98,7 +104,7 @@ const Micro* wide_micro();                   // widens in registers
 // bf16 packed for them by the instruction set in use (pack_low.cpp).
 struct LowPacks {
   Pack pairs_12, pairs_32;  // [k / 2][lanes][2]
-  Pack quads_8;             // [k / 4][lanes][4]
+  Pack quads_6, quads_16;   // [k / 4][lanes][4]
   Pack rows_32;             // [lanes][k]
 };
 const LowPacks& low_packs();

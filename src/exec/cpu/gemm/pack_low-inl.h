@@ -73,32 +73,72 @@ HWY_INLINE void transpose_pairs(const Low* HWY_RESTRICT row, int64_t lane_step,
   hn::StoreU(hn::BitCast(d8, hn::InterleaveUpper(w2, high01, high23)), d8, to + 3 * pitch);
 }
 
+// Two lanes side by side in memory, four of their rows: one group of four of each.
+HWY_INLINE void interleave_2(const Low* HWY_RESTRICT from, int64_t k_step, Low* HWY_RESTRICT to) {
+  const D8 d8;
+  const hn::FixedTag<std::uint16_t, 2> d2;
+  const auto row = [&](int i) HWY_ATTR {
+    return hn::ZeroExtendVector(d8, hn::ZeroExtendVector(D4(), hn::LoadU(d2, from + i * k_step)));
+  };
+  const auto even = hn::InterleaveLower(d8, row(0), row(2)),
+             odd = hn::InterleaveLower(d8, row(1), row(3));
+  hn::StoreU(hn::InterleaveLower(d8, even, odd), d8, to);
+}
+
+// Lanes whose numbers follow each other: two lanes and two groups of four at once.
+template <int P>
+HWY_INLINE void pair_quads(const Lanes& l, int64_t groups, Low* HWY_RESTRICT to) {
+  const W2 w2;
+  const D8 d8;
+  constexpr int64_t pitch = P * 4;
+  for (int64_t lane = 0; lane < P; lane += 2) {
+    const bool there = lane < l.used, both = lane + 1 < l.used;
+    const Low* HWY_RESTRICT row =
+        static_cast<const Low*>(l.from) + (there ? lane * l.lane_step : 0);
+    const int64_t next = both ? l.lane_step : 0;
+    Low* HWY_RESTRICT at = to + lane * 4;
+    for (int64_t p = 0; p < groups; p += 2, row += 8, at += 2 * pitch) {
+      auto r0 = hn::BitCast(w2, hn::LoadU(d8, row)),
+           r1 = hn::BitCast(w2, hn::LoadU(d8, row + next));
+      if (!both) r1 = hn::Zero(w2);
+      if (!there) r0 = hn::Zero(w2);
+      hn::StoreU(hn::BitCast(d8, hn::InterleaveLower(w2, r0, r1)), d8, at);
+      hn::StoreU(hn::BitCast(d8, hn::InterleaveUpper(w2, r0, r1)), d8, at + pitch);
+    }
+  }
+}
+
 // [padded / G][P][G]
 template <int P, int G>
 void pack_groups(const Lanes& l, void* panel) {
   Low* HWY_RESTRICT to = static_cast<Low*>(panel);
   const Low* HWY_RESTRICT from = static_cast<const Low*>(l.from);
-  const int64_t whole = l.k / G, groups = l.padded / G,
-                lanes = std::min<int64_t>(l.used, P) / 4 * 4;
+  const int64_t whole = l.k / G, groups = l.padded / G, used = std::min<int64_t>(l.used, P);
   constexpr int64_t pitch = P * G;
-  int64_t done = 0;  // groups of the first `lanes` lanes
+  int64_t done = 0, lanes = used / 4 * 4;  // done: groups of the first `lanes` lanes
   if (l.lane_step == 1) {
-    for (; done < whole; ++done)
-      for (int64_t lane = 0; lane < lanes; lane += 4)
-        interleave_4<G>(from + done * G * l.k_step + lane, l.k_step, to + done * pitch + lane * G);
+    if constexpr (G == 4) lanes = used / 2 * 2;
+    for (; done < whole; ++done) {
+      const Low* HWY_RESTRICT at = from + done * G * l.k_step;
+      for (int64_t lane = 0; lane + 4 <= lanes; lane += 4)
+        interleave_4<G>(at + lane, l.k_step, to + done * pitch + lane * G);
+      if constexpr (G == 4)
+        if (lanes % 4 != 0)
+          interleave_2(at + lanes - 2, l.k_step, to + done * pitch + (lanes - 2) * G);
+    }
   } else if (l.k_step == 1 && G == 2) {
     done = whole / 4 * 4;
     for (int64_t lane = 0; lane < lanes; lane += 4)
       for (int64_t p = 0; p < done; p += 4)
         transpose_pairs(from + lane * l.lane_step + p * G, l.lane_step, to + p * pitch + lane * G,
                         pitch);
-  } else if (l.k_step == 1) {
-    done = whole;
-    for (int64_t lane = 0; lane < lanes; ++lane)
-      for (int64_t p = 0; p < done; ++p)
-        std::memcpy(to + p * pitch + lane * G, from + lane * l.lane_step + p * G, sizeof(Low) * G);
+  } else if (l.k_step == 1 && G == 4) {
+    done = whole / 2 * 2, lanes = P;
+    pair_quads<P>(l, done, to);
   }
-  for (int64_t p = 0; p < groups; ++p) pack_group<P, G>(l, p, p < done ? lanes : 0, to + p * pitch);
+  if (lanes == P) to += done * pitch;
+  for (int64_t p = lanes == P ? done : 0; p < groups; ++p, to += pitch)
+    pack_group<P, G>(l, p, p < done ? lanes : 0, to);
 }
 
 // Eight numbers of eight lanes that lie side by side, turned.
