@@ -98,11 +98,6 @@ namespace {
 
 using std::int64_t;
 
-bool depends_on_row(const Lowering& l, std::size_t i) {
-  return std::any_of(l.m.letters.begin(), l.m.letters.end(), [&](char c) {
-    return l.addend_strides[i][static_cast<unsigned char>(c)] != 0;
-  });
-}
 // A matrix product with scales and addends that are the same in every row, which is what linear
 // layers are; the others go to the reference.
 bool is_product(const Lowering& l) {

@@ -43,6 +43,12 @@ int64_t addend_stride(const Lowering& l, std::size_t i) {
                              : l.addend_strides[i][static_cast<unsigned char>(l.n.letters.back())];
 }
 
+bool depends_on_row(const Lowering& l, std::size_t i) {
+  return std::any_of(l.m.letters.begin(), l.m.letters.end(), [&](char c) {
+    return l.addend_strides[i][static_cast<unsigned char>(c)] != 0;
+  });
+}
+
 Tile tile_of(const Lowering& lowering, int64_t index) {
   const int64_t n = index % lowering.n_tiles() * lowering.n_tile;
   index /= lowering.n_tiles();
@@ -105,10 +111,15 @@ void finish_tile(const ContractJob& job, const Tile& tile, int64_t c_at, float* 
     stride[i] = addend_stride(l, i);
     first[i] = outer_addend_offset(l, i, tile.outer) + tile.n * stride[i];
   }
+  const bool bias =
+      !job.addends.empty() && stride[0] == 1 && is_bf16(job.addends[0]) && !depends_on_row(l, 0);
+  std::array<float, most_columns> columns;  // a bias of bf16 is widened once for all rows
+  if (bias) widen_bf16(job.addends[0].as<Low>() + first[0], columns.data(), tile.cols);
   for (int64_t row = 0; row < tile.rows; ++row) {
     float* const z = sums + row * rs;
     const int64_t at = c_at + row * l.m.c;
-    for (std::size_t i = 0; i < job.addends.size(); ++i)
+    if (bias) add_to_row(columns.data(), 1, z, cs, tile.cols);
+    for (std::size_t i = bias ? 1 : 0; i < job.addends.size(); ++i)
       add_row(job.addends[i],
               first[i] + addend_offset(l.m, tile.m + row, job.lowering.addend_strides[i],
                                        job.lowering.extents),

@@ -37,6 +37,7 @@ std::int64_t addend_offset(const Run& run, std::int64_t index, const Strides& st
 // The distance between the columns of operand i after the factors, and where a step of the outer
 // loops begins in it.
 std::int64_t addend_stride(const Lowering& l, std::size_t i);
+bool depends_on_row(const Lowering& l, std::size_t i);
 std::int64_t outer_addend_offset(const Lowering& l, std::size_t i, std::int64_t outer);
 
 // What is packed of B: as many matrices k x n as the loops around the product meet.
