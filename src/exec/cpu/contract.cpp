@@ -64,6 +64,24 @@ void multiply(const ContractJob& job, const Tile& tile, int64_t k_begin, int64_t
   }
 }
 
+// Rows of a packed product with one block of k are finished while their sums are in cache.
+template <class T>
+bool finishes_in_strips(const ContractJob& job) {
+  return job.packed && job.lowering.k_chunks == 1 && job.lowering.k.extent <= micro<T>().k_block;
+}
+template <class T>
+void multiply_in_strips(const ContractJob& job, const Tile& tile, int64_t c_at, float* sums,
+                        int64_t rs, int64_t cs, void* scratch) {
+  constexpr int64_t rows = 96;  // whole panels of any micro-kernel
+  for (int64_t first = 0; first < tile.rows; first += rows) {
+    Tile strip = tile;
+    strip.m += first, strip.rows = std::min(rows, tile.rows - first);
+    multiply<T>(job, strip, 0, job.lowering.k.extent, sums, rs, cs, scratch);
+    finish_tile(job, strip, c_at + first * job.lowering.m.c, sums, rs, cs);
+    if (job.direct()) sums += rows * rs;  // else they are done with
+  }
+}
+
 // bf16 is multiplied several times as fast as it is packed: B is packed once for all tiles, unless
 // that takes too much memory.
 bool packs_first(const Lowering& l) {
@@ -131,6 +149,8 @@ void run_tiles(const Call& call, const ContractJob& job) {
     }
     if (l.products)
       sum_products<T>(job, tile, sums, cs);
+    else if (finishes_in_strips<T>(job))
+      return multiply_in_strips<T>(job, tile, c_at, sums, rs, cs, scratch);
     else
       multiply<T>(job, tile, k_begin, k_size, sums, rs, cs, scratch);
     if (l.k_chunks == 1) finish_tile(job, tile, c_at, sums, rs, cs);
