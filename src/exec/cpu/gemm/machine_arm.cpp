@@ -67,6 +67,37 @@ TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const T
 void pack_rows(const Lanes& lanes, void* panel) { low_packs().quads_6(lanes, panel); }
 void pack_columns(const Lanes& lanes, void* panel) { low_packs().quads_16(lanes, panel); }
 
+// Two rows and eight numbers at once; pieces are whole groups of four.
+void pack_pieces(const void* const* rows, int64_t from, int64_t size, void* panel) {
+  const auto load = [](const std::uint16_t* at) { return vreinterpretq_u64_u16(vld1q_u16(at)); };
+  for (int row = 0; row < mmla_rows; row += 2) {
+    const Low *x = static_cast<const Low*>(rows[row]) + from,
+              *y = static_cast<const Low*>(rows[row + 1]) + from;
+    Low* to = static_cast<Low*>(panel) + row * 4;
+    int64_t p = 0;
+    for (; p + 8 <= size; p += 8, to += mmla_rows * 8) {
+      const uint64x2_t r0 = load(x + p), r1 = load(y + p);
+      vst1q_u16(to, vreinterpretq_u16_u64(vzip1q_u64(r0, r1)));
+      vst1q_u16(to + mmla_rows * 4, vreinterpretq_u16_u64(vzip2q_u64(r0, r1)));
+    }
+    if (p < size) vst1q_u16(to, vcombine_u16(vld1_u16(x + p), vld1_u16(y + p)));
+  }
+}
+
+TESSERA_BFMMLA int64_t round_bfcvtn(const float* x, Low* y, int64_t n) {
+  const auto store = [](Low* to, bfloat16x8_t v)
+                         TESSERA_BFMMLA { vst1q_bf16(reinterpret_cast<bfloat16_t*>(to), v); };
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    store(y + i, vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(vld1q_f32(x + i)), vld1q_f32(x + i + 4)));
+  return i;
+}
+
+bool has_bf16() {
+  constexpr unsigned long bit = 1ul << 14;  // HWCAP2_BF16
+  return (::getauxval(AT_HWCAP2) & bit) != 0;
+}
+
 constexpr Micro bfmmla_micro{.name = "bfmmla",
                              .rows = mmla_rows,
                              .columns = mmla_columns,
@@ -77,14 +108,16 @@ constexpr Micro bfmmla_micro{.name = "bfmmla",
                              .a_block = mmla_a_block,
                              .pack_a = pack_rows,
                              .pack_b = pack_columns,
-                             .tile = tile_bfmmla};
+                             .tile = tile_bfmmla,
+                             .pack_pieces = pack_pieces};
 
 }  // namespace
 
 std::vector<const Micro*> machine_micros() {
-  constexpr unsigned long has_bf16 = 1ul << 14;  // HWCAP2_BF16
-  if (::getauxval(AT_HWCAP2) & has_bf16) return {&bfmmla_micro};
+  if (has_bf16()) return {&bfmmla_micro};
   return {};
 }
+
+RoundLow machine_round() { return has_bf16() ? round_bfcvtn : nullptr; }
 
 }  // namespace tessera::exec::cpu

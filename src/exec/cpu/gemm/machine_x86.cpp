@@ -177,4 +177,7 @@ std::vector<const Micro*> machine_micros() {
   return out;
 }
 
+// VCVTNEPS2BF16 makes zeros of the smallest numbers.
+RoundLow machine_round() { return nullptr; }
+
 }  // namespace tessera::exec::cpu

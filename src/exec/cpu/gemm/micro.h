@@ -57,8 +57,8 @@ struct Micro {
   // The same from [k0, k0 + k) of rows where they lie. Null: they are packed.
   void (*tile_rows)(const ScatteredRows& a, std::int64_t k0, std::int64_t k, const void* b,
                     const TileOut& out) = nullptr;
-  // `size` numbers of whole pieces, `from` on, of `rows` rows into a panel. Null: rows are copied
-  // side by side and packed from there.
+  // `size` numbers of whole pieces (bf16: of whole groups of four), `from` on, of `rows` rows into
+  // a panel. Null: rows are copied side by side and packed from there.
   void (*pack_pieces)(const void* const* rows, std::int64_t from, std::int64_t size,
                       void* panel) = nullptr;
   // Around the tiles of one product, on its thread; may be null.
@@ -101,6 +101,10 @@ bool use_low_micro(std::string_view name);
 // What the files of this folder give each other.
 std::vector<const Micro*> machine_micros();  // of this architecture, the best first
 const Micro* wide_micro();                   // widens in registers
+// Rounds whole vectors of n numbers as round_to_bf16 does (simd/convert.h) and says how many they
+// were. Null: this machine has no instruction for it.
+using RoundLow = std::int64_t (*)(const float* x, Low* y, std::int64_t n);
+RoundLow machine_round();
 // bf16 packed for them by the instruction set in use (pack_low.cpp).
 struct LowPacks {
   Pack pairs_12, pairs_32;  // [k / 2][lanes][2]

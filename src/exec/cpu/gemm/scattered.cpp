@@ -87,11 +87,12 @@ template <class T>
 void pack_panel(const Micro& micro, const Scattered<T>& a, int64_t first, int64_t rows, int64_t k0,
                 int64_t k_size, std::byte* panel, std::byte* spare) {
   const int64_t length = a.padded_length(), padded = micro.padded(k_size);
-  if (micro.pack_pieces) {
+  if (micro.pack_pieces && length == a.length && first + micro.rows <= a.pitch) {
     for_parts(length, k0, k_size, [&](int64_t part, int64_t from, int64_t now) {
       micro.pack_pieces(a.rows + part * a.pitch + first, from, now, panel);
       panel += now * micro.a_bytes;
     });
+    std::memset(panel, 0, static_cast<std::size_t>((padded - k_size) * micro.a_bytes));
     return;
   }
   T* const gathered = reinterpret_cast<T*>(micro.row_major ? panel : spare);
@@ -168,29 +169,34 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
                                 : (k_size + low_group - 1) / low_group * low_group;
     const T* const block = packed + k0 * packed_columns(n);
     const bool last = k0 + k_size == a.k();
-    for (int64_t i = 0; i < m; i += kernel.rows) {
-      const int64_t rows = std::min(kernel.rows, m - i);
-      if (!kernel.tile_rows)
-        pack_panel(kernel, a, i, rows, k0, k_size, a_panel, a_panel + padded * kernel.a_bytes);
-      if (finish.addend && last)  // there when the panel is done
-        for (int64_t r = i; r < i + rows; ++r)
+    const int64_t a_bytes = padded * kernel.a_bytes, step = kernel.rows * kernel.a_panels(padded);
+    for (int64_t start = 0; start < m; start += step) {
+      const int64_t end = std::min(m, start + step);
+      std::byte* at = a_panel;
+      for (int64_t i = start; i < end && !kernel.tile_rows; i += kernel.rows, at += a_bytes)
+        pack_panel(kernel, a, i, std::min(kernel.rows, m - i), k0, k_size, at, at + a_bytes);
+      if (finish.addend && last)  // there when the panels are done
+        for (int64_t r = start; r < end; ++r)
           for (int64_t j = 0; j < n_size; j += 16)
             hwy::Prefetch(finish.addend + r * finish.pitch + j);
       for (int64_t j = 0; j < n_size; j += kernel.columns) {
-        const TileOut out{.c = c + i * rs_c + j,
-                          .rs = rs_c,
-                          .cs = 1,
-                          .rows = rows,
-                          .cols = std::min(kernel.columns, n_size - j),
-                          .alpha = 1,
-                          .beta = k0 == 0 ? 0.0f : 1.0f};
         const T* const b = block + (n0 + j) * k_there;
-        if (kernel.tile_rows)
-          kernel.tile_rows({a.length, a.rows + i, a.pitch}, k0, k_size, b, out);
-        else
-          kernel.tile(padded, a_panel, b, out);
+        at = a_panel;
+        for (int64_t i = start; i < end; i += kernel.rows, at += a_bytes) {
+          const TileOut out{.c = c + i * rs_c + j,
+                            .rs = rs_c,
+                            .cs = 1,
+                            .rows = std::min(kernel.rows, m - i),
+                            .cols = std::min(kernel.columns, n_size - j),
+                            .alpha = 1,
+                            .beta = k0 == 0 ? 0.0f : 1.0f};
+          if (kernel.tile_rows)
+            kernel.tile_rows({a.length, a.rows + i, a.pitch}, k0, k_size, b, out);
+          else
+            kernel.tile(padded, at, b, out);
+        }
       }
-      if (last) finish_rows(finish, i, rows, n_size, c, rs_c);
+      if (last) finish_rows(finish, start, end - start, n_size, c, rs_c);
     }
   }
   if (kernel.end) kernel.end();

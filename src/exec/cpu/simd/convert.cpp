@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "base/half.h"
+#include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -80,7 +81,9 @@ void widen_bf16(const std::uint16_t* x, float* y, std::int64_t n) {
   for (std::int64_t i = HWY_DYNAMIC_DISPATCH(widen)(x, y, n); i < n; ++i) y[i] = widen_bf16(x[i]);
 }
 void round_to_bf16(const float* x, std::uint16_t* y, std::int64_t n) {
-  for (std::int64_t i = HWY_DYNAMIC_DISPATCH(narrow)(x, y, n); i < n; ++i)
+  static const RoundLow of_machine = machine_round();
+  for (std::int64_t i = of_machine ? of_machine(x, y, n) : HWY_DYNAMIC_DISPATCH(narrow)(x, y, n);
+       i < n; ++i)
     y[i] = round_to_bf16(x[i]);
 }
 
