@@ -16,23 +16,24 @@ namespace {
 
 using std::int64_t;
 
-// Four columns of C.
-template <bool add>
+// Four columns of C. Plain: alpha is 1 and beta 0.
+template <bool plain>
 TESSERA_ARM_INLINE void put(float32x4_t sums, float alpha, float beta, float* c) {
+  if (plain) return vst1q_f32(c, sums);
   const float32x4_t v = vmulq_n_f32(sums, alpha);
-  vst1q_f32(c, add ? vfmaq_n_f32(v, vld1q_f32(c), beta) : v);
+  vst1q_f32(c, beta == 0 ? v : vfmaq_n_f32(v, vld1q_f32(c), beta));
 }
-template <bool add, int R, int... Q>
+template <bool plain, int R, int... Q>
 TESSERA_ARM_INLINE void put_row(std::integer_sequence<int, Q...>, const float32x4_t* sums,
                                 const TileOut& out) {
   if (R >= out.rows) return;
   float* const c = out.c + R * out.rs;
-  (put<add>(mmla_row(sums, R, Q), out.alpha, out.beta, c + 4 * Q), ...);
+  (put<plain>(mmla_row(sums, R, Q), out.alpha, out.beta, c + 4 * Q), ...);
 }
-template <bool add, int... R>
+template <bool plain, int... R>
 TESSERA_ARM_INLINE void put_rows(std::integer_sequence<int, R...>, const float32x4_t* sums,
                                  TileOut out) {
-  (put_row<add, R>(std::make_integer_sequence<int, mmla_columns / 4>(), sums, out), ...);
+  (put_row<plain, R>(std::make_integer_sequence<int, mmla_columns / 4>(), sums, out), ...);
 }
 
 // A tile of fewer columns, or one whose columns lie apart.
@@ -41,10 +42,7 @@ void put_part(const float* part, const TileOut& out) {
     float* const c = out.c + i * out.rs;
     int64_t j = 0;
     for (; out.cs == 1 && j + 4 <= out.cols; j += 4)
-      if (out.beta == 0)
-        put<false>(vld1q_f32(part + j), out.alpha, 0, c + j);
-      else
-        put<true>(vld1q_f32(part + j), out.alpha, out.beta, c + j);
+      put<false>(vld1q_f32(part + j), out.alpha, out.beta, c + j);
     for (; j < out.cols; ++j) {
       float& at = c[j * out.cs];
       const float v = part[j] * out.alpha;
@@ -58,9 +56,10 @@ TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const T
   TESSERA_MMLA_SUMS("bfmmla", "8h", sums, k / 8, a, b);
   constexpr auto rows = std::make_integer_sequence<int, mmla_rows>();
   if (out.cols == mmla_columns && out.cs == 1)
-    return out.beta == 0 ? put_rows<false>(rows, sums, out) : put_rows<true>(rows, sums, out);
+    return out.alpha == 1 && out.beta == 0 ? put_rows<true>(rows, sums, out)
+                                           : put_rows<false>(rows, sums, out);
   float part[mmla_rows * mmla_columns];
-  put_rows<false>(rows, sums, {.c = part, .rs = mmla_columns, .rows = mmla_rows});
+  put_rows<true>(rows, sums, {.c = part, .rs = mmla_columns, .rows = mmla_rows});
   put_part(part, out);
 }
 

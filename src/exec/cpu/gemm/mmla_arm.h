@@ -48,7 +48,7 @@ inline constexpr int mmla_a_block = 20 * 1024;
 #define TESSERA_MMLA_OUT(s, i) "=&w"(s[i]), "=&w"(s[i + 1]), "=&w"(s[i + 2]), "=&w"(s[i + 3])
 
 // `s` becomes the sums over `pairs` (at least one) pairs of groups of the panels at `a` and `b`.
-// One pair a turn: each instruction on pointers and counters costs half a cycle of the twelve.
+// Two pairs a turn: each instruction on pointers and counters costs half a cycle of the 24.
 #define TESSERA_MMLA_SUMS(op, t, s, pairs, a_panel, b_panel)                            \
   do {                                                                                  \
     const void *a_at = a_panel, *b_at = b_panel;                                        \
@@ -58,14 +58,23 @@ inline constexpr int mmla_a_block = 20 * 1024;
         TESSERA_MMLA_ZERO("12", "13", "14", "15")                                       \
         TESSERA_MMLA_ZERO("16", "17", "18", "19")                                       \
         TESSERA_MMLA_ZERO("20", "21", "22", "23")                                       \
+        "subs %[left], %[left], #2\n"                                                   \
+        "b.lt 2f\n"                                                                     \
         ".p2align 5\n"                                                                  \
         "1:\n"                                                                          \
         TESSERA_MMLA_GROUP(op, t, "0", "0")                                             \
         TESSERA_MMLA_GROUP(op, t, "48", "128")                                          \
-        "add %[a], %[a], #96\n"                                                         \
-        "add %[b], %[b], #256\n"                                                        \
-        "subs %[left], %[left], #1\n"                                                   \
-        "b.ne 1b\n"                                                                     \
+        TESSERA_MMLA_GROUP(op, t, "96", "256")                                          \
+        TESSERA_MMLA_GROUP(op, t, "144", "384")                                         \
+        "add %[a], %[a], #192\n"                                                        \
+        "add %[b], %[b], #512\n"                                                        \
+        "subs %[left], %[left], #2\n"                                                   \
+        "b.ge 1b\n"                                                                     \
+        "2:\n"                                                                          \
+        "tbz %[left], #0, 3f\n"                                                         \
+        TESSERA_MMLA_GROUP(op, t, "0", "0")                                             \
+        TESSERA_MMLA_GROUP(op, t, "48", "128")                                          \
+        "3:\n"                                                                          \
         : TESSERA_MMLA_OUT(s, 0), TESSERA_MMLA_OUT(s, 4), TESSERA_MMLA_OUT(s, 8),       \
           TESSERA_MMLA_OUT(s, 12), TESSERA_MMLA_OUT(s, 16), TESSERA_MMLA_OUT(s, 20),    \
           [a] "+r"(a_at), [b] "+r"(b_at), [left] "+r"(left)                             \
