@@ -9,6 +9,7 @@
 #include "base/say.h"
 #include "config/later.h"
 #include "config/print.h"
+#include "report/console.h"
 
 namespace tessera::app {
 
@@ -66,7 +67,7 @@ config::Config ConfigArguments::load(config::Purpose purpose, int world, bool ta
                                      bool speaks) const {
   config::Loaded loaded = load_all(purpose, world);
   for (const std::string& note : speaks ? loaded.notes : std::vector<std::string>{})
-    say(stderr, "note: {}\n", note);
+    report::say_note(note);
   if (table) say_lines(stderr, config::effective_text(loaded.deepspeed));
   return std::move(loaded.config);
 }

@@ -14,6 +14,7 @@
 #include "compile/pipeline.h"
 #include "config/reader.h"
 #include "ranks/launch.h"
+#include "report/console.h"
 #include "verbs/verbs.h"
 
 namespace tessera::app {
@@ -61,7 +62,7 @@ config::Config load_with_batch(Bench& bench, config::Purpose purpose, int world,
       bench.config.path.empty() ? std::nullopt : std::optional(bench.config.path);
   config::Loaded loaded = config::load_all(path, overrides, purpose, world);
   for (const std::string& note : speaks ? loaded.notes : std::vector<std::string>{})
-    say(stderr, "note: {}\n", note);
+    report::say_note(note);
   const bool configured =
       loaded.given.contains("batch.global") || loaded.given.contains("batch.micro");
   if (!asked && configured) bench.options.batch = loaded.config.batch.global;

@@ -10,6 +10,7 @@
 #include "config/print.h"
 #include "config/validate.h"
 #include "input/dataset.h"
+#include "report/console.h"
 #include "report/document.h"
 #include "train/run_folder.h"
 #include "verbs/verbs.h"
@@ -106,7 +107,7 @@ void add_config_verb(CLI::App& app, char**, bool& json, int&) {
   show_config->add_to(*show_verb);
   show_verb->callback([show_config, &json] {
     const config::Loaded loaded = show_config->load_all(config::Purpose::other, 0);
-    for (const std::string& note : loaded.notes) say(stderr, "note: {}\n", note);
+    for (const std::string& note : loaded.notes) report::say_note(note);
     if (json) return say_json(stdout, config::to_json(loaded));
     for (const std::string& line : config::split(config::effective_text(loaded.deepspeed), '\n'))
       say(stdout, "# {}\n", line);

@@ -103,6 +103,30 @@ std::string in_table(std::string text) {
   return text;
 }
 
+// Of both manuals (base/check.h has the numbers).
+constexpr std::pair<const char*, const char*> exit_codes[] = {
+    {"0", "ok"},
+    {"1",
+     "`verify` or `ckpt diff` found a difference; a run of a `study` failed; `doctor` found "
+     "something to mend"},
+    {"2", "command line or configuration"},
+    {"3", "data set or image"},
+    {"4", "checkpoint, weights or golden"},
+    {"5", "steps, or predictions, that are not finite"},
+    {"6", "a rank hangs: nothing moved for `parallel.hang_s`"},
+    {"7", "a rank was lost: killed, crashed or never started"},
+    {"8", "out of memory, or of threads"},
+    {"9", "disk full or not writable; a folder or file that cannot be read or looked at"},
+    {"10", "a GPU, its driver or one of its libraries is missing or failed"},
+    {"70", "a defect of ours"},
+    {"75", "stopped on request; the same command goes on"},
+    {"128 + n", "ended by signal n"}};
+
+std::string without_ticks(std::string text) {
+  std::erase(text, '`');
+  return text;
+}
+
 // Text of a page of the manual: a dash is a minus, and no line begins with a dot.
 std::string roff(const std::string& text) {
   std::string out;
@@ -142,6 +166,8 @@ std::string markdown_manual(const CLI::App& app) {
     for (const FlagText& flag : verb.flags)
       out += fmt::format("| `{}` | {} |\n", in_table(flag.names), in_table(flag.help));
   }
+  out += "\n## Exit codes\n\n| code | meaning |\n|---|---|\n";
+  for (const auto& [code, what] : exit_codes) out += fmt::format("| {} | {} |\n", code, what);
   return out;
 }
 
@@ -167,20 +193,8 @@ std::string man_page(const CLI::App& app, const std::string& version) {
                             f.metavar.empty() ? "" : " ", f.metavar)) +
            "\n" + roff(std::string(f.help)) + "\n";
   out += ".SH EXIT STATUS\n";
-  for (const auto& [code, what] : {std::pair("0", "ok"),
-                                   {"1", "a difference was found, or a run of a study failed"},
-                                   {"2", "command line or configuration"},
-                                   {"3", "data set or image"},
-                                   {"4", "checkpoint, weights or golden"},
-                                   {"5", "not finite"},
-                                   {"6", "a rank hangs"},
-                                   {"7", "a rank was lost"},
-                                   {"8", "out of memory"},
-                                   {"9", "disk"},
-                                   {"10", "GPU"},
-                                   {"70", "a defect of ours"},
-                                   {"75", "stopped on request; the same command goes on"}})
-    out += fmt::format(".TP\n.B {}\n{}\n", code, roff(what));
+  for (const auto& [code, what] : exit_codes)
+    out += fmt::format(".TP\n.B {}\n{}\n", code, roff(without_ticks(what)));
   return out + ".SH SEE ALSO\ndocs/cli.md and docs/config.md of the sources\n";
 }
 

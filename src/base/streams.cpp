@@ -16,7 +16,18 @@ namespace tessera {
 namespace {
 
 constexpr const char* columns_variable = "TESSERA_TERMINAL_COLUMNS";
+constexpr const char* stdout_variable = "TESSERA_STDOUT_COLUMNS";
 constexpr int usual_columns = 80, fewest_columns = 40, most_columns = 1000;
+
+int columns_of(int stream, const char* variable) {
+  if (::isatty(stream) == 0) {
+    const char* told = std::getenv(variable);
+    return told && *told ? std::clamp(std::atoi(told), 0, most_columns) : 0;
+  }
+  struct winsize size {};
+  const bool known = ::ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? std::clamp<int>(size.ws_col, fewest_columns, most_columns) : usual_columns;
+}
 
 }  // namespace
 
@@ -30,18 +41,12 @@ void occupy_standard_streams() {
 
 void survive_closed_pipes() { std::signal(SIGPIPE, SIG_IGN); }
 
-int terminal_columns() {
-  if (::isatty(STDERR_FILENO) == 0) {
-    const char* told = std::getenv(columns_variable);
-    return told && *told ? std::clamp(std::atoi(told), 0, most_columns) : 0;
-  }
-  struct winsize size {};
-  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? std::clamp<int>(size.ws_col, fewest_columns, most_columns) : usual_columns;
-}
+int terminal_columns() { return columns_of(STDERR_FILENO, columns_variable); }
+int stdout_columns() { return columns_of(STDOUT_FILENO, stdout_variable); }
 
 void hand_terminal_on() {
   ::setenv(columns_variable, std::to_string(terminal_columns()).c_str(), 1);
+  ::setenv(stdout_variable, std::to_string(stdout_columns()).c_str(), 1);
 }
 
 bool cannot_write_stdout() {

@@ -17,9 +17,10 @@ void survive_closed_pipes();
 // who wanted no more.
 bool cannot_write_stdout();
 
-// Columns of the terminal that stderr is; 0: it is none. A process that was started by one of ours
-// through pipes is told by a variable of its environment, which hand_terminal_on() sets.
+// Columns of the terminal that stderr is, and stdout; 0: it is none. A process that was started by
+// one of ours through pipes is told by variables of its environment, which hand_terminal_on() sets.
 int terminal_columns();
+int stdout_columns();
 void hand_terminal_on();
 
 }  // namespace tessera

@@ -121,6 +121,15 @@ std::string other_statistics(const files::Safetensors& weights, const config::Co
       b["std"].dump());
 }
 
+// For weights that are taken for a model that the user named.
+void note_other_function(const files::Safetensors& weights, const Beside& said,
+                         const models::ModelConfig& model, std::vector<std::string>& notes) {
+  if (weights.metadata().contains("tessera.model")) return;
+  if (const std::string other = other_function(said, model.family); !other.empty())
+    notes.push_back("these weights were trained for another function: config.json says that " +
+                    other);
+}
+
 OpenedWeights from_file(const fs::path& path, const Described& described) {
   const auto file = std::make_shared<const files::Safetensors>(path);
   OpenedWeights out;
@@ -132,8 +141,15 @@ OpenedWeights from_file(const fs::path& path, const Described& described) {
     expect_described(described, out.model, path.string());
   } else if (!described.empty()) {
     out.model = config::load(std::nullopt, described, config::Purpose::other).model;
+    note_other_function(*file, said, out.model, out.notes);
   } else {
     out.model = recognise_model(*file, said, out.notes);
+    if (const std::string other = other_function(said, out.model.family); !other.empty())
+      throw Error(ErrorKind::weights,
+                  "the tensors are those of a " + out.model.family +
+                      ", but not what is computed with them: config.json says that " + other,
+                  path.string(),
+                  "a training can start from them (--init); --model NAME takes them as they are");
     out.notes.push_back(
         fmt::format("{} names no model of ours: recognised {}", path.string(),
                     out.model.name.empty() ? config::model_to_json(out.model) : out.model.name));
@@ -263,6 +279,7 @@ ParamSource weights_to_start_from(const config::Config& config, std::vector<std:
   ParamSource source = weights_from(file, config.model, adapt, notes);
   if (const std::string other = other_statistics(*file, config); !other.empty())
     notes.push_back(other);
+  note_other_function(*file, beside(file->path()), config.model, notes);
   return source;
 }
 

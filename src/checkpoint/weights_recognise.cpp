@@ -106,6 +106,14 @@ void take_image(const Beside& said, std::int64_t assumed, ModelConfig& m,
                   assumed, assumed));
 }
 
+void note_epsilon(const Beside& said, double ours, std::vector<std::string>& notes) {
+  const json& eps = member(said.config, "layer_norm_eps");
+  if (eps.is_number() && eps.get<double>() != ours)
+    notes.push_back(fmt::format(
+        "the norms of these weights add {} to a variance, ours {}: logits differ a little",
+        eps.dump(), ours));
+}
+
 void recognise_vit(const Shapes& shapes, const Beside& said, ModelConfig& m,
                    std::vector<std::string>& notes) {
   m.dim = shapes.dim("conv_proj.weight", 0);
@@ -133,11 +141,7 @@ void recognise_vit(const Shapes& shapes, const Beside& said, ModelConfig& m,
                     "channels each",
                     m.heads));
   }
-  const json& eps = member(said.config, "layer_norm_eps");
-  if (eps.is_number() && eps.get<double>() != 1e-6)
-    notes.push_back(fmt::format(
-        "the norms of these weights add {} to a variance, ours 1e-06: logits differ a little",
-        eps.dump()));
+  note_epsilon(said, 1e-6, notes);
 }
 
 void recognise_swin(const Shapes& shapes, const Beside& said, ModelConfig& m,
@@ -155,6 +159,7 @@ void recognise_swin(const Shapes& shapes, const Beside& said, ModelConfig& m,
   const std::int64_t mlp = shapes.dim("features.1.0.mlp.0.weight", 0);
   m.mlp_ratio = m.dim > 0 ? static_cast<double>(mlp) / static_cast<double>(m.dim) : 4.0;
   take_image(said, m.window_h == 12 ? 384 : 224, m, notes);
+  note_epsilon(said, 1e-5, notes);
 }
 
 void recognise_resnet(const Shapes& shapes, const Beside& said, ModelConfig& m,
@@ -182,6 +187,26 @@ std::string preset_name(const ModelConfig& m) {
 }
 
 }  // namespace
+
+std::string other_function(const Beside& said, const std::string& family) {
+  const std::string ours = family == "resnet" ? "relu" : "gelu";
+  const json& act = member(said.config, "hidden_act");  // Hugging Face's
+  if (act.is_string() && act != ours && act != ours + "_python")
+    return fmt::format("\"hidden_act\" is {}, where a {} here has {}", act.dump(), family, ours);
+  for (const char* key : {"downsample_in_bottleneck", "downsample_in_first_stage"})
+    if (family == "resnet" && member(said.config, key) == true)
+      return fmt::format("\"{}\" is true: its strides are elsewhere than here", key);
+  const json& layer = member(member(said.config, "model_args"), "act_layer");  // timm's
+  if (layer.is_string() && layer != ours)
+    return fmt::format("\"act_layer\" is {}, where a {} here has {}", layer.dump(), family, ours);
+  const json& name = member(said.config, "architecture");
+  const std::string architecture = name.is_string() ? name.get<std::string>() : "";
+  for (const char* other : {"quickgelu", "resnetblur", "resnetaa"})
+    if (architecture.find(other) != architecture.npos)
+      return fmt::format("\"architecture\" is {}, which has other functions between its layers",
+                         name.dump());
+  return "";
+}
 
 ModelConfig recognise_model(const files::Safetensors& file, const Beside& said,
                             std::vector<std::string>& notes) {

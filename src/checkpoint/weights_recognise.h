@@ -23,6 +23,10 @@ Beside beside(const std::filesystem::path& weights);
 models::ModelConfig recognise_model(const files::Safetensors& file, const Beside& said,
                                     std::vector<std::string>& notes);
 
+// What config.json says of these tensors that makes another function of them than the family's
+// model here ("" where it says nothing such): "hidden_act" is "quick_gelu", where ...
+std::string other_function(const Beside& said, const std::string& family);
+
 // {"mean", "std", "resize", "interpolation", "crop"}, as far as the files say (input/augment.h).
 nlohmann::json recognise_preprocess(const Beside& said, const models::ModelConfig& model,
                                     std::vector<std::string>& notes);

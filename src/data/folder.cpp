@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "base/check.h"
@@ -123,13 +124,10 @@ class Folder : public ImageFolder {
     const bool own_folder = !found.test.empty();
     root_ = own_folder && split == Split::test ? found.test : found.train;
     const std::vector<std::string> present = folders_in(root_);
+    std::vector<std::string> strange;
     for (const std::string& name : present)
       if (!std::binary_search(names_.begin(), names_.end(), name))
-        throw Error(
-            ErrorKind::data,
-            fmt::format("the class '{}' is not among the {} training classes", name, names_.size()),
-            (root_ / name).string(),
-            "the folders of " + found.train.string() + " name the classes");
+        strange.push_back("'" + name + "'");
 
     std::vector<std::vector<File>> classes(names_.size());
     std::vector<std::string> empty;
@@ -143,12 +141,7 @@ class Folder : public ImageFolder {
       if (!own_folder) keep(classes[i], split);
     }
     ignored_ = walk.ignored(), outside_ = walk.outside();
-    if (!empty.empty())
-      throw Error(
-          ErrorKind::data,
-          fmt::format("no {} in the class{} {}", options.arrays ? ".npy file" : "JPEG or PNG",
-                      empty.size() > 1 ? "es" : "", join(empty, ", ")),
-          root_.string(), "add images or remove the folder");
+    refuse_classes(found.train, strange, empty);
     interleave(classes);
   }
 
@@ -200,17 +193,43 @@ class Folder : public ImageFolder {
           throw Error(ErrorKind::data,
                       fmt::format("found {}/ with folders in it, but no train/ beside it", name),
                       dir.string(), std::string("expected ") + form);
+    std::vector<std::string> odd;
     for (const std::string& name : found.names)
-      if (!is_utf8(name))
-        throw Error(
-            ErrorKind::data,
-            fmt::format("the name of the class '{}' is not UTF-8, as weights and reports need it",
-                        bytes_shown(name)),
-            bytes_shown(found.train.string()),
-            "rename the folder (`convmv -f latin1 -t utf8` does many at once)");
+      if (!is_utf8(name)) odd.push_back("'" + bytes_shown(name) + "'");
+    if (!odd.empty())
+      throw Error(ErrorKind::data,
+                  fmt::format("the name{} of the class{} {} {} not UTF-8, as weights and reports "
+                              "need it",
+                              odd.size() > 1 ? "s" : "", odd.size() > 1 ? "es" : "",
+                              join(odd, ", "), odd.size() > 1 ? "are" : "is"),
+                  bytes_shown(found.train.string()),
+                  "rename the folder (`convmv -f latin1 -t utf8` does many at once)");
     if (found.names.size() < 2)
       throw Error(ErrorKind::data, "expected at least two classes, found only " + found.names[0],
                   found.train.string(), std::string("expected ") + form);
+  }
+
+  // Classes that training does not have, and those without an image: all of them at once.
+  void refuse_classes(const fs::path& train, const std::vector<std::string>& strange,
+                      const std::vector<std::string>& empty) const {
+    const auto one = [](const std::vector<std::string>& names) { return names.size() == 1; };
+    std::optional<Error> error;
+    if (!strange.empty())
+      error.emplace(ErrorKind::data,
+                    fmt::format("the class{} {} {} not among the {} training classes",
+                                one(strange) ? "" : "es", join(strange, ", "),
+                                one(strange) ? "is" : "are", names_.size()),
+                    root_.string(), "the folders of " + train.string() + " name the classes");
+    if (!empty.empty()) {
+      const std::string what =
+          fmt::format("no {} in the class{} {}", options_.arrays ? ".npy file" : "JPEG or PNG",
+                      one(empty) ? "" : "es", join(empty, ", "));
+      if (error)
+        error->and_also(root_.string() + ": " + what);
+      else
+        error.emplace(ErrorKind::data, what, root_.string(), "add images or remove the folder");
+    }
+    if (error) throw *error;
   }
 
   static void order(std::vector<File>& files, const std::string& name, std::uint64_t seed) {

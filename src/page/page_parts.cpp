@@ -191,17 +191,22 @@ void memory_figure(PageBuilder& page, const Part& part) {
           {},
           "Peak bytes of the rank that holds most: what the plan said before the run, and what was "
           "taken."};
+  std::vector<std::string> unknown;
   for (const Point& p : part.points) {
     const Spread planned = spread_of(p, measures::planned),
                  measured = spread_of(p, measures::measured);
-    if (!planned.known()) continue;
     const std::string named = point_name(part, p);
+    if (!planned.known()) {
+      unknown.push_back(named.empty() ? "run" : named);
+      continue;
+    }
     t.rows.push_back({{named.empty() ? "run" : named},
                       spread_cell(planned, byte_text),
                       spread_cell(measured, byte_text),
                       {measured.known() ? percent(measured.median / planned.median) : "–"}});
   }
   if (t.rows.empty()) return;
+  if (!unknown.empty()) t.caption += " Not known of " + listed(unknown, 4) + ".";
   page.table(t, "Memory, planned and measured");
 }
 

@@ -25,7 +25,14 @@ struct Traced {
   std::string path;
 };
 
-std::vector<Traced> traced_runs(const Study& study, const std::string& runs_at) {
+std::string run_words(const Traced& t) {
+  const std::string named = point_name(*t.part, *t.point);
+  return part_title(*t.part) + (named.empty() ? "" : ", " + named);
+}
+
+// `too_long`: the names of those whose trace is not read for its size.
+std::vector<Traced> traced_runs(const Study& study, const std::string& runs_at,
+                                std::vector<std::string>& too_long) {
   namespace fs = std::filesystem;
   std::vector<Traced> out;
   for (const Part& part : study.parts)
@@ -40,8 +47,11 @@ std::vector<Traced> traced_runs(const Study& study, const std::string& runs_at) 
         const bool unknown = status.type() == fs::file_type::none;  // reading it says why
         if (!unknown && !fs::is_regular_file(status)) continue;
         const std::uintmax_t size = fs::file_size(path, error);
+        const Traced found{&part, &p, &*r.record, path.string()};
         if (unknown || error || size <= longest_trace)
-          out.push_back({&part, &p, &*r.record, path.string()});
+          out.push_back(found);
+        else
+          too_long.push_back(run_words(found));
         break;  // one repeat of each point
       }
   return out;
@@ -54,16 +64,12 @@ std::string whole_file(const std::string& path) {
   return text.str();
 }
 
-std::string run_words(const Traced& t) {
-  const std::string named = point_name(*t.part, *t.point);
-  return part_title(*t.part) + (named.empty() ? "" : ", " + named);
-}
-
 }  // namespace
 
 void timeline_section(PageBuilder& page, const Study& study, const std::string& runs_at) {
-  std::vector<Traced> runs = traced_runs(study, runs_at);
-  if (runs.empty()) return;
+  std::vector<std::string> too_long, not_drawn;
+  std::vector<Traced> runs = traced_runs(study, runs_at, too_long);
+  if (runs.empty() && too_long.empty()) return;
   std::stable_sort(runs.begin(), runs.end(),
                    [](const Traced& a, const Traced& b) { return a.run->ranks > b.run->ranks; });
   page.section("timeline", "One step, rank by rank", "Timeline");
@@ -76,7 +82,7 @@ void timeline_section(PageBuilder& page, const Study& study, const std::string& 
       return Timeline{};
     }
   };
-  const Timeline largest = read(runs.front());
+  const Timeline largest = runs.empty() ? Timeline{} : read(runs.front());
   if (!largest.ranks.empty())
     page.wide_figure(
         "timeline",
@@ -84,12 +90,16 @@ void timeline_section(PageBuilder& page, const Study& study, const std::string& 
                         "What every rank does during one step.", largest.ranks),
         fmt::format("{}, a step of {}. Wide bars: what the rank does, one thing at a time; narrow "
                     "ones: its messages under way. "
-                    "trace.json of the run folder opens at ui.perfetto.dev with every detail.",
-                    run_words(runs.front()), seconds_text(largest.span * 1e-3)));
+                    "trace.json of the run folder opens at ui.perfetto.dev with every detail.{}",
+                    run_words(runs.front()), seconds_text(largest.span * 1e-3),
+                    left_out_words(largest)));
   std::size_t charts = 0;
   for (const Traced& t : runs) {
     if (!t.run->breakdown.pipelined && !std::isfinite(t.run->bubble)) continue;
-    if (++charts > most_pipelines) break;
+    if (++charts > most_pipelines) {
+      not_drawn.push_back(run_words(t));
+      continue;
+    }
     const Timeline pipeline = read(t);
     if (pipeline.turns.empty()) continue;
     page.wide_figure("pipeline",
@@ -97,6 +107,14 @@ void timeline_section(PageBuilder& page, const Study& study, const std::string& 
                                "one step as it was measured; every bar has its times in a tooltip"),
                      run_words(t));
   }
+  constexpr std::size_t most_named = 4;
+  if (!not_drawn.empty())
+    page.paragraph("Further pipelines have no chart: " + listed(not_drawn, most_named) + ".",
+                   "soft");
+  if (!too_long.empty())
+    page.paragraph(fmt::format("Traces of more than {} MB are not read: {}.",
+                               longest_trace / 1'000'000, listed(too_long, most_named)),
+                   "soft");
   if (!problems.empty()) page.paragraph("Not every trace could be read: " + problems, "soft");
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "page/layers.h"
@@ -63,7 +64,7 @@ Tile fastest(const Part& part, const SameWork& group) {
   const Spread one = base ? spread_of(*base, time.of) : Spread{};
   const std::string who = named(part, *all[0].point);
   if (!one.known() || !(all[0].value.median > 0))
-    return {"Fastest", seconds_text(all[0].value.median),
+    return {"Fastest", two_seconds(all[0].value.median),
             fmt::format("{}, time of {}, {}{}", who, time.what, n_words(all[0].value),
                         ties(part, all))};
   if (all[0].point == base)
@@ -80,13 +81,16 @@ Tile least_memory(const Part& part, const SameWork& group) {
   if (all.size() < 2) return {};
   const Point* base = one_rank(group);
   const Spread one = base ? spread_of(*base, memory.of) : Spread{};
-  const std::string bytes = byte_text(all[0].value.median), who = named(part, *all[0].point),
+  const std::string bytes = two_bytes(all[0].value.median), who = named(part, *all[0].point),
                     planned = memory.planned ? " planned" : "";
   if (!one.known() || !(one.median > 0))
-    return {"Least memory", bytes, who + planned + ", of the rank with most" + ties(part, all)};
-  return {"Least memory", two(100 * all[0].value.median / one.median) + "%",
-          fmt::format("{}: {}{} a rank; {} with {}{}", who, bytes, planned, byte_text(one.median),
-                      named(part, *base), ties(part, all))};
+    return {"Least memory", bytes,
+            fmt::format("{}{}, of the rank with most, {}{}", who, planned, n_words(all[0].value),
+                        ties(part, all))};
+  return {
+      "Least memory", two(100 * all[0].value.median / one.median) + "%",
+      fmt::format("{}: {}{} a rank; {} with {}, {}{}", who, bytes, planned, two_bytes(one.median),
+                  named(part, *base), n_words(all[0].value), ties(part, all))};
 }
 
 Tile scaling(const Part& part) {
@@ -140,7 +144,7 @@ Tile best_accuracy(const Part& part) {
   if (all.empty()) return {};
   std::stable_sort(all.begin(), all.end(),
                    [](const Held& a, const Held& b) { return a.value.mean > b.value.mean; });
-  return {"Best top-1", fmt::format("{:.1f}%", 100 * all[0].value.mean),
+  return {"Best top-1", one_decimal(all[0].value.mean),
           fmt::format("{}, mean, {}{}", named(part, *all[0].point), n_words(all[0].value),
                       ties(part, all))};
 }
@@ -156,15 +160,16 @@ Tile most_images(const Part& part) {
 }
 
 Tile largest_part(const Part& part) {
-  double most = 0;
+  Spread most;
   std::string whose;
   for (const std::string& family : layer_families(part))
     for (const Point& p : part.points)
-      if (const double share = layer_share(p, family).median; share > most)
-        most = share, whose = family;
+      if (const Spread share = layer_share(p, family); whose.empty() || share.median > most.median)
+        if (share.known() && share.median > 0) most = share, whose = family;
   if (whose.empty()) return {};
-  return {"Largest part", two(100 * most) + "%",
-          fmt::format("{} of {}, at most", whose, has_layers(part) ? "a layer" : "the time")};
+  return {"Largest part", two(100 * most.median) + "%",
+          fmt::format("{} of {}, at most, {}", whose, has_layers(part) ? "a layer" : "the time",
+                      n_words(most))};
 }
 
 Tile claims(const Study& study) {
@@ -183,23 +188,22 @@ std::vector<Tile> of_run(const RunRecord& r) {
   const std::size_t epochs = r.epochs.size();
   if (std::isfinite(r.test_top1))
     out.push_back(
-        {"Test top-1", fmt::format("{:.1f}%", 100 * r.test_top1),
-         fmt::format(
-             "after {} epoch{}{}", epochs, epochs == 1 ? "" : "s",
-             r.best_top1 > r.test_top1 ? fmt::format("; best {:.1f}%", 100 * r.best_top1) : "")});
+        {"Test top-1", one_decimal(r.test_top1),
+         fmt::format("after {} epoch{}{}", epochs, epochs == 1 ? "" : "s",
+                     r.best_top1 > r.test_top1 ? "; best " + one_decimal(r.best_top1) : "")});
   else if (std::isfinite(r.loss))
     out.push_back({"Loss", two(r.loss), fmt::format("of step {}", r.steps)});
   if (std::isfinite(r.images_per_s))
     out.push_back(
         {"Images per second", two(r.images_per_s),
-         fmt::format("{} a step, median of {} steps", seconds_text(r.step_ms.median * 1e-3),
+         fmt::format("{} a step, median of {} steps", two_seconds(r.step_ms.median * 1e-3),
                      std::max<std::int64_t>(1, r.steps - r.warmup))});
   if (const auto bytes = r.measured > 0 ? r.measured : r.planned; bytes > 0)
-    out.push_back({"Memory", byte_text(static_cast<double>(bytes)),
+    out.push_back({"Memory", two_bytes(static_cast<double>(bytes)),
                    fmt::format("{} {}", r.measured > 0 ? "measured peak" : "planned peak",
                                r.ranks > 1 ? "of the rank with most" : "of the only rank")});
   if (std::isfinite(r.wall))
-    out.push_back({"Time", seconds_text(r.wall),
+    out.push_back({"Time", two_seconds(r.wall),
                    fmt::format("{} steps on {}", with_commas(r.steps), r.layout)});
   return out;
 }
@@ -224,6 +228,25 @@ std::string two_percent(double share) {
   // Beyond 95% two digits would hide whether something is above or below the whole.
   return (share > 0.95 && share < 9.5 ? fmt::format("{:.0f}", 100 * share) : two(100 * share)) +
          "%";
+}
+
+std::string two_seconds(double s) {
+  if (!std::isfinite(s)) return "–";
+  if (std::abs(s) < 0.995e-3) return two(1e6 * s) + " µs";
+  if (std::abs(s) < 0.995) return two(1e3 * s) + " ms";
+  return std::abs(s) < 600 ? two(s) + " s" : duration(s);
+}
+
+std::string two_bytes(double bytes) {
+  if (!std::isfinite(bytes)) return "–";
+  static constexpr std::array<const char*, 5> units = {"B", "kB", "MB", "GB", "TB"};
+  std::size_t unit = 0;
+  while (std::abs(bytes) >= 995 && unit + 1 < units.size()) bytes /= 1000, ++unit;
+  return two(bytes) + " " + units[unit];
+}
+
+std::string one_decimal(double share) {
+  return std::isfinite(share) ? fmt::format("{:.1f}%", 100 * share) : "–";
 }
 
 std::vector<Tile> tiles(const Study& study) {

@@ -1,5 +1,7 @@
 #include "page/timeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -42,7 +44,7 @@ bool take(const json& event, RawEvent& out) {
   if (rank < 0 || lane < 0 || start < 0 || length < 0) return false;
   out = {static_cast<int>(rank), static_cast<int>(lane), text("name"), text("cat"), start,
          start + length};
-  return out.category != "turn" && out.rank < most_shown_ranks;
+  return out.category != "turn";
 }
 
 // The second half of a pipeline's turns: of the step in the middle of those that there are.
@@ -69,13 +71,21 @@ Timeline read_timeline(const std::string& text, const std::string& where) {
   Timeline out;
   out.turns = middle_turns(read_trace(text, where).turns);  // refuses what is no trace
   std::vector<RawEvent> events;
+  int last_rank = 0;
   const auto look = [&](int depth, json::parse_event_t what, json& value) {
     if (what != json::parse_event_t::object_end || depth != 2) return true;
     RawEvent e;
-    if (events.size() < most_events && take(value, e)) events.push_back(std::move(e));
+    if (!take(value, e)) return false;
+    last_rank = std::max(last_rank, e.rank);
+    if (e.rank >= most_shown_ranks) return false;
+    if (events.size() < most_events)
+      events.push_back(std::move(e));
+    else
+      ++out.events_left_out;
     return false;
   };
   [[maybe_unused]] const json rest = json::parse(text.begin(), text.end(), look);
+  out.ranks_left_out = std::max(0, last_rank + 1 - most_shown_ranks);
   // Where the first rank has read its results, a step ends.
   std::vector<double> ends;
   for (const RawEvent& e : events)
@@ -89,7 +99,9 @@ Timeline read_timeline(const std::string& text, const std::string& where) {
   }
   out.span = (until - from) * 1e-3;
   for (const RawEvent& e : events) {
-    if (e.end <= from || e.start >= until || e.lane > most_lanes) continue;
+    if (e.end <= from || e.start >= until) continue;
+    out.messages_left_out += e.lane > most_lanes;
+    if (e.lane > most_lanes) continue;
     if (out.ranks.size() <= static_cast<std::size_t>(e.rank))
       out.ranks.resize(static_cast<std::size_t>(e.rank) + 1);
     // Lane 1 is a pipeline's turns: messages begin at 2.
@@ -100,6 +112,18 @@ Timeline read_timeline(const std::string& text, const std::string& where) {
   for (std::vector<TimelineBar>& rank : out.ranks)
     std::stable_sort(rank.begin(), rank.end(),
                      [](const auto& a, const auto& b) { return a.start < b.start; });
+  return out;
+}
+
+std::string left_out_words(const Timeline& timeline) {
+  std::string out;
+  const auto say = [&](auto count, const char* one, const char* many, const char* why) {
+    if (count > 0) out += fmt::format(" {} {} {}", count, count == 1 ? one : many, why);
+  };
+  say(timeline.ranks_left_out, "further rank is", "further ranks are", "not drawn.");
+  say(timeline.messages_left_out, "message is", "messages are",
+      "not drawn, as more are under way at once than there are lanes.");
+  say(timeline.events_left_out, "event", "events", "at the end of the trace were not read.");
   return out;
 }
 

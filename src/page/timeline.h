@@ -14,8 +14,13 @@ struct Timeline {
   std::vector<std::vector<TimelineBar>> ranks;  // of one step
   double span = 0;                              // ms
   std::vector<PipelineBar> turns;               // of one step of a pipeline; empty: none
-  bool several_ranks_left_out = false;
+  // What the limits leave out: whole ranks, events beyond those that are read, and messages that
+  // have no lane.
+  int ranks_left_out = 0;
+  std::size_t events_left_out = 0, messages_left_out = 0;
 };
+// "", or sentences of what is left out.
+std::string left_out_words(const Timeline& timeline);
 // Text of a trace.json; no trace, or one that is not sound: Error(usage). A long one is read up to
 // a limit, and the first 32 ranks.
 Timeline read_timeline(const std::string& text, const std::string& where);

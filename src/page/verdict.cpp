@@ -24,9 +24,9 @@ std::string without_title(const Part& part, const std::string& sentence) {
 std::string spread_words(const Spread& s, std::string (*words)(double)) {
   if (!s.known()) return "not measured";
   const std::string low = words(s.low), high = words(s.high);
-  return s.n > 1 && low != high
-             ? fmt::format("{} ({} to {}, n = {})", words(s.median), low, high, s.n)
-             : words(s.median);
+  if (s.n <= 1) return words(s.median);
+  return low == high ? fmt::format("{}, n = {}", words(s.median), s.n)
+                     : fmt::format("{} ({} to {}, n = {})", words(s.median), low, high, s.n);
 }
 
 std::string difference_words(Difference d) {

@@ -56,10 +56,10 @@ std::string first_techniques(const std::vector<Ranked>& ranked, std::size_t coun
   return listed(names, most_named);
 }
 
-// How many share the best value, as far as anybody reads.
-std::size_t sharing(const std::vector<Ranked>& ranked, std::string (*words)(double)) {
+// How many share the best value, to the digits of the tables.
+std::size_t sharing(const std::vector<Ranked>& ranked) {
   std::size_t n = 1;
-  while (n < ranked.size() && words(ranked[n].value.median) == words(ranked[0].value.median)) ++n;
+  while (n < ranked.size() && three(ranked[n].value.median) == three(ranked[0].value.median)) ++n;
   return n;
 }
 
@@ -69,7 +69,7 @@ std::string leads(const SameWork& group, Measure measure, const std::string& wha
                   std::string (*words)(double), bool exact) {
   const std::vector<Ranked> all = rank_points(group.points, measure, true);
   if (all.size() < 2) return "";
-  if (const std::size_t n = sharing(all, words); n > 1)
+  if (const std::size_t n = sharing(all); n > 1)
     return fmt::format("{} is shared by {} ({}).", what, first_techniques(all, n),
                        words(all[0].value.median));
   const double ratio = all[1].value.median / all[0].value.median;
@@ -83,14 +83,14 @@ std::string leads(const SameWork& group, Measure measure, const std::string& wha
 
 // How often each technique leads, where there are too many groups to tell of each.
 std::string counted(const std::vector<SameWork>& groups, Measure measure, const std::string& what,
-                    std::string (*words)(double), bool exact) {
+                    bool exact) {
   std::vector<std::pair<std::string, int>> leaders;
   int compared = 0, shared = 0, within = 0, once = 0;
   for (const SameWork& group : groups) {
     const std::vector<Ranked> all = rank_points(group.points, measure, true);
     if (all.size() < 2) continue;
     ++compared;
-    const std::size_t n = sharing(all, words);
+    const std::size_t n = sharing(all);
     for (std::size_t i = 0; i < n; ++i) {
       const std::string name = technique_of(all[i]);
       auto found = std::find_if(leaders.begin(), leaders.end(),
@@ -137,7 +137,7 @@ std::vector<std::string> batch_verdict(const Part& part) {
           whose +
           fmt::format("most images per second at {}: {}{}.",
                       axis_words(part.axis, plain_number(axis_value(part, *speed[0].point))),
-                      spread_words(speed[0].value, three),
+                      spread_words(speed[0].value, two),
                       difference_words(difference(speed[0].value, speed[1].value))));
     const auto exposed = [](const Point& p) {
       const Breakdown b = breakdown_of(p);
@@ -160,7 +160,7 @@ std::vector<std::string> batch_verdict(const Part& part) {
       out.push_back(
           whose + fmt::format("best accuracy at {}: {}{}.",
                               axis_words(part.axis, plain_number(axis_value(part, *top[0].point))),
-                              spread_words(top[0].value, accuracy_text),
+                              spread_words(top[0].value, one_decimal),
                               difference_words(difference(top[0].value, top[1].value))));
   }
   if (out.empty()) out.push_back("one point is measured; there is nothing to compare it with.");
@@ -179,14 +179,14 @@ std::vector<SameWork> with_several_ranks(std::vector<SameWork> groups) {
 std::string fewest_bytes(const SameWork& group) {
   const std::vector<Ranked> all = rank_points(group.points, measures::comm_bytes, true);
   if (all.size() < 2) return "";
-  const std::size_t n = sharing(all, byte_text);
-  const std::string least = byte_text(all[0].value.median);
+  const std::size_t n = sharing(all);
+  const std::string least = two_bytes(all[0].value.median);
   if (n > 1)
     return fmt::format("of those with several ranks {} send the fewest bytes: {} a step and rank.",
                        first_techniques(all, n), least);
   return fmt::format(
       "of those with several ranks {} sends the fewest bytes: {} a step and rank, then {} with {}.",
-      technique_of(all[0]), least, technique_of(all[1]), byte_text(all[1].value.median));
+      technique_of(all[0]), least, technique_of(all[1]), two_bytes(all[1].value.median));
 }
 
 // Techniques compute the same thing: how far their losses are apart, each from the first
@@ -210,12 +210,12 @@ std::string loss_sentence(const Point& base, const std::string& base_name, doubl
                           const std::string& whose) {
   const Spread loss = spread_of(base, measures::loss);
   const std::string seeds =
-      loss.n > 1 && loss.wide() > 0 ? "; seeds alone move it by " + three(loss.wide()) : "";
+      loss.n > 1 && loss.wide() > 0 ? "; seeds alone move it by " + two(loss.wide()) : "";
   if (most == 0)
     return fmt::format("the final loss is that of {} ({}) to the last bit, n = {}.", base_name,
-                       three(loss.median), loss.n);
+                       two(loss.median), loss.n);
   return fmt::format("the final loss differs from that of {} ({}){} by at most {}{}.", base_name,
-                     three(loss.median), loss.n > 1 ? ", seed by seed," : "", three(most),
+                     two(loss.median), loss.n > 1 ? ", seed by seed," : "", two(most),
                      " (" + whose + seeds + ")");
 }
 
@@ -229,15 +229,15 @@ std::vector<std::string> technique_verdict(const Part& part) {
   const std::vector<SameWork> groups = same_work(part), several = with_several_ranks(groups);
   for (std::size_t i = 0; i < groups.size() && groups.size() <= most_told; ++i) {
     const std::string whose = groups[i].name.empty() ? "" : groups[i].name + ": ";
-    add_if(out, leads(groups[i], time.of, shortest, seconds_text, false), whose);
-    add_if(out, leads(groups[i], memory.of, least, byte_text, true), whose);
+    add_if(out, leads(groups[i], time.of, shortest, two_seconds, false), whose);
+    add_if(out, leads(groups[i], memory.of, least, two_bytes, true), whose);
     add_if(out, fewest_bytes(several[i]), whose);
   }
   if (groups.size() > most_told) {
-    add_if(out, counted(groups, time.of, shortest + " is", seconds_text, false));
-    add_if(out, counted(groups, memory.of, least + " is", byte_text, true));
+    add_if(out, counted(groups, time.of, shortest + " is", false));
+    add_if(out, counted(groups, memory.of, least + " is", true));
     add_if(out, counted(several, measures::comm_bytes,
-                        "of those with several ranks the fewest bytes come from", byte_text, true));
+                        "of those with several ranks the fewest bytes come from", true));
   }
   add_if(out, losses_differ(part));
   if (out.empty()) out.push_back("one technique is measured; there is nothing to compare it with.");
@@ -251,9 +251,9 @@ std::vector<std::string> accuracy_verdict(const Part& part) {
       rank_points(all_points(part), measures::top1, false, &Spread::mean);  // which is what is said
   if (top.empty()) return {"no run measured an accuracy."};
   const auto words = [](const Spread& s) {
-    return s.n > 1 ? fmt::format("{} in the mean of {} seeds ({} to {})", accuracy_text(s.mean),
-                                 s.n, accuracy_text(s.low), accuracy_text(s.high))
-                   : accuracy_text(s.median) + " with one seed";
+    return s.n > 1 ? fmt::format("{} in the mean of {} seeds ({} to {})", one_decimal(s.mean), s.n,
+                                 one_decimal(s.low), one_decimal(s.high))
+                   : one_decimal(s.median) + " with one seed";
   };
   if (top.size() == 1)
     return {fmt::format("{}: {}.", called(part, *top[0].point), words(top[0].value))};
@@ -267,7 +267,7 @@ std::vector<std::string> accuracy_verdict(const Part& part) {
     const Spread s = spread_of(p, measures::top1);
     const Difference d = difference(s, base);
     const std::string by =
-        fmt::format("{} ({}{:.2f} points)", called(part, p), s.mean >= base.mean ? "+" : "−",
+        fmt::format("{} ({}{:.1f} points)", called(part, p), s.mean >= base.mean ? "+" : "−",
                     100 * std::abs(s.mean - base.mean));
     if (d == Difference::beyond) beyond += (beyond.empty() ? "" : ", ") + by;
     if (d == Difference::within) within += (within.empty() ? "" : ", ") + by;
@@ -308,7 +308,7 @@ std::vector<std::string> layers_verdict(const Part& part) {
       if (const Spread all = spread_of(*point, measures::parts_seconds);
           all.known() && group.points.size() <= 4) {
         const std::string named = point_name(part, *point, group.axis);
-        times += fmt::format("{}{}{}", times.empty() ? "" : ", ", seconds_text(all.median),
+        times += fmt::format("{}{}{}", times.empty() ? "" : ", ", two_seconds(all.median),
                              named.empty() ? "" : " with " + named);
       }
     const std::string shares = said([&](const std::string& family) {
@@ -319,7 +319,13 @@ std::vector<std::string> layers_verdict(const Part& part) {
     if (shares.empty()) continue;
     out.push_back((group.name.empty() ? "" : group.name + ": ") + shares +
                   (times.empty() ? "" : "; the whole pass takes " + times) + ".");
-    if (out.size() == 6) break;
+  }
+  constexpr std::size_t most_groups = 6;
+  if (out.size() > most_groups) {
+    const std::size_t more = out.size() - most_groups;
+    out.resize(most_groups);
+    out.push_back(
+        fmt::format("{} more setting{} in the table.", more, more == 1 ? " is" : "s are"));
   }
   const std::string theirs =
       said([&](const std::string& family) { return spread_of({published_share(part, family)}); });

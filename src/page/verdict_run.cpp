@@ -13,12 +13,12 @@ namespace {
 std::string speed_sentence(const RunRecord& r) {
   std::string out;
   const auto also = [&](const std::string& what) { out += (out.empty() ? "" : ", ") + what; };
-  if (std::isfinite(r.epoch_seconds)) also("an epoch takes " + seconds_text(r.epoch_seconds));
+  if (std::isfinite(r.epoch_seconds)) also("an epoch takes " + two_seconds(r.epoch_seconds));
   if (r.step_ms.median > 0)
-    also((out.empty() ? "a step takes " : "a step ") + seconds_text(r.step_ms.median * 1e-3));
+    also((out.empty() ? "a step takes " : "a step ") + two_seconds(r.step_ms.median * 1e-3));
   if (std::isfinite(r.latency_ms))
-    also((out.empty() ? "a batch takes " : "a batch ") + seconds_text(r.latency_ms * 1e-3));
-  if (std::isfinite(r.images_per_s)) also(three(r.images_per_s) + " images per second");
+    also((out.empty() ? "a batch takes " : "a batch ") + two_seconds(r.latency_ms * 1e-3));
+  if (std::isfinite(r.images_per_s)) also(two(r.images_per_s) + " images per second");
   return out.empty() ? "no time was measured." : out + ".";
 }
 
@@ -26,10 +26,10 @@ std::string memory_sentence(const RunRecord& r) {
   const std::string whose = r.ranks > 1 ? "the rank that holds most takes" : "memory takes";
   if (r.measured > 0)
     return fmt::format(
-        "{} {} at its peak{}.", whose, byte_text(static_cast<double>(r.measured)),
-        r.planned > 0 ? ", " + byte_text(static_cast<double>(r.planned)) + " were planned" : "");
+        "{} {} at its peak{}.", whose, two_bytes(static_cast<double>(r.measured)),
+        r.planned > 0 ? ", " + two_bytes(static_cast<double>(r.planned)) + " were planned" : "");
   return r.planned > 0 ? fmt::format("{} {} at its peak as planned; it was not measured.", whose,
-                                     byte_text(static_cast<double>(r.planned)))
+                                     two_bytes(static_cast<double>(r.planned)))
                        : "";
 }
 
@@ -43,7 +43,7 @@ std::string step_sentence(const RunRecord& r) {
                        two_percent(r.breakdown.wait / step));
   if (const WaitedFor w = waited_for(r); w.rank >= 0)
     out += fmt::format(" (mostly for rank {}: the others {} a step)", w.rank,
-                       seconds_text(w.ms * 1e-3));
+                       two_seconds(w.ms * 1e-3));
   out += fmt::format(", waiting for data {}, the rest {}", two_percent(r.breakdown.data / step),
                      two_percent(r.breakdown.host / step));
   return out + (std::isfinite(r.bubble)
@@ -54,13 +54,13 @@ std::string step_sentence(const RunRecord& r) {
 std::string outcome_sentence(const RunRecord& r) {
   if (!std::isfinite(r.test_top1))
     return std::isfinite(r.loss)
-               ? fmt::format("no accuracy was measured; the last loss is {}.", three(r.loss))
+               ? fmt::format("no accuracy was measured; the last loss is {}.", two(r.loss))
                : "no accuracy was measured.";
-  return fmt::format("the final accuracy is {}{}{}.", accuracy_text(r.test_top1),
+  return fmt::format("the final accuracy is {}{}{}.", one_decimal(r.test_top1),
                      r.best_top1 > r.test_top1
-                         ? fmt::format(" (the best epoch had {})", accuracy_text(r.best_top1))
+                         ? fmt::format(" (the best epoch had {})", one_decimal(r.best_top1))
                          : "",
-                     std::isfinite(r.loss) ? ", the last loss " + three(r.loss) : "");
+                     std::isfinite(r.loss) ? ", the last loss " + two(r.loss) : "");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 
 #include "base/printable.h"
 #include "base/streams.h"
@@ -71,6 +72,34 @@ std::string wrapped(const std::string& text, int columns) {
   return out + rest;
 }
 
+std::string bar_text(double fraction, double elapsed_s, double left_s, const std::string& doing,
+                     int columns) {
+  constexpr int widest = 32, narrowest = 8;
+  const std::string percent = fmt::format("] {:3.0f}%", fraction * 100);
+  std::string rest = percent;
+  // One column stays free: a terminal whose last one is written goes to the next line.
+  const auto room = [&] { return columns - 2 - static_cast<int>(rest.size()); };
+  for (const std::string& part :
+       {fmt::format("  eta {}", duration(left_s)), fmt::format("   {} elapsed", clock(elapsed_s)),
+        doing.empty() ? "" : "  " + doing})
+    if (room() - static_cast<int>(part.size()) >= narrowest) rest += part;
+  const int width = std::clamp(room(), 0, widest);
+  const int filled = std::clamp(static_cast<int>(fraction * width), 0, width);
+  return "[" + std::string(static_cast<std::size_t>(filled), '#') +
+         std::string(static_cast<std::size_t>(width - filled), '-') + rest;
+}
+
+void say_note(const std::string& text) { Console().line("note: " + text); }
+
+void say_cut(const std::string& lines) {
+  const int columns = stdout_columns();
+  std::string out;
+  std::istringstream all(lines);
+  for (std::string line; std::getline(all, line);)
+    out += (columns > 0 ? wrapped(line, columns) : line) + "\n";
+  say_lines(stdout, out);
+}
+
 namespace {
 
 // The first word of a line in its colour.
@@ -111,15 +140,8 @@ void Console::line(const std::string& given) {
 void Console::bar(double fraction, double elapsed, double left, const std::string& doing) {
   if (columns_ == 0 || quiet_) return;
   clear();
-  constexpr int width = 32;
-  const int filled = std::clamp(static_cast<int>(fraction * width), 0, width);
   if (left < 0) left = fraction > 0 ? elapsed * (1 - fraction) / fraction : 0;
-  std::fputs(fmt::format("[{}{}] {:3.0f}%  eta {}   {} elapsed{}{}",
-                         std::string(static_cast<std::size_t>(filled), '#'),
-                         std::string(static_cast<std::size_t>(width - filled), '-'), fraction * 100,
-                         duration(left), clock(elapsed), doing.empty() ? "" : "  ", doing)
-                 .c_str(),
-             stderr);
+  std::fputs(bar_text(fraction, elapsed, left, doing, columns_).c_str(), stderr);
   std::fflush(stderr);
   drawn_ = true;
 }

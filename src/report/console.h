@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/say.h"
+
 namespace tessera::report {
 
 std::string with_commas(std::int64_t n);  // 50,000
@@ -16,6 +18,18 @@ std::string millions(std::int64_t n);     // "5.4 M"
 std::string per_second(double value);
 // Cut between words so that no line has more columns; those that follow are indented.
 std::string wrapped(const std::string& text, int columns);
+// The bar's line in that many columns: what there is no room for is left out, from its end.
+std::string bar_text(double fraction, double elapsed_s, double left_s, const std::string& doing,
+                     int columns);
+
+// A remark on stderr, in the look of all verbs: coloured and cut on a terminal.
+void say_note(const std::string& text);
+// Sentences on stdout, each a line; they are cut between words where stdout is a terminal.
+void say_cut(const std::string& lines);
+template <class... T>
+void say_sentence(fmt::format_string<Shown<T>...> format, const T&... arguments) {
+  say_cut(fmt::format(format, shown(arguments)...));
+}
 
 class Console {
  public:

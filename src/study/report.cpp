@@ -10,6 +10,7 @@
 #include "page/compare.h"
 #include "page/compare_runs.h"
 #include "page/page.h"
+#include "report/console.h"
 #include "report/document.h"
 #include "study/child.h"
 #include "study/claims.h"
@@ -80,7 +81,7 @@ int compare(const ReportOptions& options, const std::string& out) {
     report::print_document(document);
     return 0;
   }
-  for (const std::string& line : lines) say(stdout, "{}\n", printable(line, 2000));
+  for (const std::string& line : lines) report::say_sentence("{}\n", printable(line, 2000));
   say(stdout, "{}\n", printable(page, 2000));
   return 0;
 }

@@ -309,15 +309,15 @@ class Engine {
       for (const std::string& line : table_lines(view_, 0)) say(stdout, "{}\n", line);
       say(stdout, "\n{}\n", progress_line(view_));
       for (const std::string& sentence : report::verdict(view_))
-        say(stdout, "{}\n", printable(sentence, 2000));
+        report::say_sentence("{}\n", printable(sentence, 2000));
       say(stdout, "{}\n", printable(page, 2000));
     }
     if (const std::string commits = report::commits_of(view_);
         report::is_mixed(commits) && !options_.quiet)
-      say_lines(stderr, "note: runs of different builds are mixed: " + printable(commits, 1000) +
-                            "; --fresh makes them anew\n");
+      report::say_note("runs of different builds are mixed: " + printable(commits, 1000) +
+                       "; --fresh makes them anew");
     if (!missing.empty() && !options_.quiet)
-      say_lines(stderr, "note: some runs were not made: " + printable(missing, 1000) + "\n");
+      report::say_note("some runs were not made: " + printable(missing, 1000));
     if (stopped) {
       if (!options_.quiet)
         say_lines(stderr,
@@ -359,9 +359,9 @@ int study(const StudyOptions& options) {
       if (const std::string why = options.missing(part.needs); !why.empty())
         plan.missing[part.needs] = "no card (" + printable(why, 400) + ")";
   if (no_hosts)
-    say_lines(stderr, "note: the hostfile " + printable(launch.hostfile, 200) +
-                          " is not there: nothing is said of hosts, and what was run with one "
-                          "counts as waiting\n");
+    report::say_note("the hostfile " + printable(launch.hostfile, 200) +
+                     " is not there: nothing is said of hosts, and what was run with one "
+                     "counts as waiting");
   Engine engine(options, std::move(file), std::move(plan));
   return options.list ? engine.list() : engine.run();
 }

@@ -9,6 +9,7 @@
 #include "base/say.h"
 #include "files/json.h"
 #include "page/page.h"
+#include "report/console.h"
 #include "study/claims.h"
 #include "study/table.h"
 
@@ -179,8 +180,8 @@ report::Study load_study(const fs::path& folder) {
   } catch (const Error& e) {   // written for another version
     static bool said = false;  // --watch comes here again and again
     if (!std::exchange(said, true))
-      say_lines(stderr, "note: the study's claims are left out: " +
-                            printable(e.message.substr(0, e.message.find('\n'))) + "\n");
+      report::say_note("the study's claims are left out: " +
+                       printable(e.message.substr(0, e.message.find('\n'))));
   }
   return out;
 }

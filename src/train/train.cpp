@@ -392,7 +392,8 @@ int train(const config::Config& config, const TrainOptions& options, comm::Comm*
     const bool told = error.message.find("are free") != error.message.npos;
     if (const auto room = files::free_bytes(config.run.out);
         error.kind == ErrorKind::disk && !told && room)
-      error.and_also(fmt::format("{} bytes are free where the run folder lies", *room));
+      error.and_also(fmt::format("{:.1f} MB are free where the run folder lies",
+                                 static_cast<double>(*room) * 1e-6));
     throw;
   }
 }

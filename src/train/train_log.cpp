@@ -17,10 +17,7 @@ const std::vector<nlohmann::json>& TrainLog::open(const std::filesystem::path& o
 
 void TrainLog::begin(std::int64_t first, std::int64_t total, std::int64_t evaluations,
                      std::int64_t images) {
-  first_ = step_ = first;
-  total_ = total;
-  evaluations_ = evaluations;
-  images_ = images;
+  pace_ = {first, total, first, evaluations, images};
   began_ = now();
 }
 
@@ -28,14 +25,14 @@ double TrainLog::now() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
-double TrainLog::left() const {
-  const double stepping = now() - began_ - evaluated_s_ - under_way_s_;
-  const auto steps = static_cast<double>(std::max<std::int64_t>(1, step_ - first_));
+double Pace::left(double seconds) const {
+  const double stepping = seconds - evaluated_s - under_way_s;
+  const auto steps = static_cast<double>(std::max<std::int64_t>(1, step - first));
   // Until one was seen: images pass forward alone, about three times as fast as in training.
-  const double guessed = images_per_s_ > 0 ? static_cast<double>(images_) / (3 * images_per_s_) : 0;
-  const double each = evaluated_ > 0 ? evaluated_s_ / static_cast<double>(evaluated_) : guessed;
-  return static_cast<double>(total_ - step_) * stepping / steps +
-         std::max(0.0, each * static_cast<double>(evaluations_) - under_way_s_);
+  const double guessed = images_per_s > 0 ? static_cast<double>(images) / (3 * images_per_s) : 0;
+  const double each = evaluated > 0 ? evaluated_s / static_cast<double>(evaluated) : guessed;
+  return static_cast<double>(total - step) * stepping / steps +
+         std::max(0.0, each * static_cast<double>(evaluations) - under_way_s);
 }
 
 void TrainLog::append(const nlohmann::ordered_json& line) {
@@ -44,30 +41,32 @@ void TrainLog::append(const nlohmann::ordered_json& line) {
 }
 
 void TrainLog::show(const report::StepMetrics& m, bool always) {
-  step_ = m.step;
-  if (m.images_per_s > 0) images_per_s_ = m.images_per_s;
-  always |= m.step == 1 || m.step == total_;
+  pace_.step = m.step;
+  if (m.images_per_s > 0) pace_.images_per_s = m.images_per_s;
+  always |= m.step == 1 || m.step == pace_.total;
   if (always || now() - shown_ >= (console_.terminal() ? 2.0 : 10.0)) {
     shown_ = now();
-    console_.line(step_line(m, total_));
+    console_.line(step_line(m, pace_.total));
   }
   draw("");
 }
 
 void TrainLog::evaluating(std::int64_t images, double seconds, bool done) {
-  under_way_s_ = done ? 0 : seconds;
+  pace_.under_way_s = done ? 0 : seconds;
   if (done) {
-    evaluations_ = std::max<std::int64_t>(0, evaluations_ - 1);
-    ++evaluated_;
-    evaluated_s_ += seconds;
+    pace_.evaluations = std::max<std::int64_t>(0, pace_.evaluations - 1);
+    ++pace_.evaluated;
+    pace_.evaluated_s += seconds;
   }
   draw(done ? ""
-            : "eval " + std::to_string(100 * images / std::max<std::int64_t>(1, images_)) + "%");
+            : "eval " + std::to_string(100 * images / std::max<std::int64_t>(1, pace_.images)) +
+                  "%");
 }
 
 void TrainLog::draw(const std::string& doing) {
-  console_.bar(static_cast<double>(step_) / static_cast<double>(std::max<std::int64_t>(1, total_)),
-               now(), left(), doing);
+  console_.bar(
+      static_cast<double>(pace_.step) / static_cast<double>(std::max<std::int64_t>(1, pace_.total)),
+      now(), pace_.left(now() - began_), doing);
 }
 
 }  // namespace tessera::run

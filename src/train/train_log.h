@@ -17,6 +17,18 @@
 
 namespace tessera::run {
 
+// How far a process is with its steps and evaluations, and what they took.
+struct Pace {
+  std::int64_t first = 0, total = 0, step = 0;  // the steps of this process, and where it is
+  std::int64_t evaluations = 0, images = 0;     // to come, of so many images each
+  std::int64_t evaluated = 0;
+  double evaluated_s = 0, under_way_s = 0, images_per_s = 0;
+
+  // Seconds to go, so many after the first step began: steps at the rate of this process,
+  // evaluations as long as those it has seen.
+  double left(double seconds) const;
+};
+
 class TrainLog {
  public:
   report::Console& console() { return console_; }
@@ -48,15 +60,12 @@ class TrainLog {
  private:
   report::Console console_;
   std::optional<report::MetricsLog> log_;
-  // Seconds to go: steps at the rate of this process, evaluations as long as those it has seen.
-  double left() const;
   double now() const;  // seconds since this process began
   void draw(const std::string& doing);
 
-  std::int64_t first_ = 0, total_ = 0, lines_ = 0, step_ = 0;
-  std::int64_t evaluations_ = 0, images_ = 0, evaluated_ = 0;  // to come, of each, done
-  double evaluated_s_ = 0, under_way_s_ = 0, images_per_s_ = 0, began_ = 0;
-  double shown_ = -100;
+  Pace pace_;
+  std::int64_t lines_ = 0;
+  double began_ = 0, shown_ = -100;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

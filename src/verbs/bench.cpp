@@ -14,6 +14,7 @@
 #include "compile/stages.h"
 #include "measure/environment.h"
 #include "ranks/ranks.h"
+#include "report/console.h"
 #include "report/document.h"
 #include "report/metrics.h"
 #include "session/init.h"
@@ -172,15 +173,17 @@ void print_bench_json(const BenchResult& r) {
 
 void print_bench_text(const BenchResult& r) {
   print_groups(r.ops);
-  say(stdout,
-      "{} {} batch {} {} {}: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {:.2f} img/s  "
+  report::say_sentence(
+      "{} {} batch {} {} {}: median {:.2f} ms (min {:.2f}, max {:.2f}, {} runs)  {} img/s  "
       "{:.1f} GFLOP/s = {:.0f}% of the measured {} peak, {:.0f}\n",
       r.options.what, r.config.model.name, r.options.batch, r.config.precision.dtype,
-      layout_heading(r.config), r.ms.median, r.ms.min, r.ms.max, r.runs, r.images_per_s(),
-      r.gflops(), r.gflops() / r.peak.all_gflops * 100, r.peak.dtype, r.peak.all_gflops);
-  if (!r.peak.doubt.empty()) say(stdout, "the measured peak may be wrong: {}\n", r.peak.doubt);
+      layout_heading(r.config), r.ms.median, r.ms.min, r.ms.max, r.runs,
+      report::per_second(r.images_per_s()), r.gflops(), r.gflops() / r.peak.all_gflops * 100,
+      r.peak.dtype, r.peak.all_gflops);
+  if (!r.peak.doubt.empty())
+    report::say_sentence("the measured peak may be wrong: {}\n", r.peak.doubt);
   if (r.used.size() > 1)
-    say(stdout, "{}\n", use_line(r.used, r.options.what == "infer" ? "batch" : "step"));
+    report::say_sentence("{}\n", use_line(r.used, r.options.what == "infer" ? "batch" : "step"));
   if (r.options.check)
     say(stdout, "logits differ from those of one rank by {:.2e} of the largest\n", r.difference);
 }

@@ -162,7 +162,7 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
     report::print_document(document);
     return 0;
   }
-  say(stdout,
+  report::say_sentence(
       "{} ({}) to {} x {}, batch {}, {} worker{}: median {} img/s (min {}, max {}, {} "
       "turns)\n",
       config.data.source, options.split, loading.height, loading.width, loading.batch,
@@ -170,7 +170,7 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
       report::per_second(q.min), report::per_second(q.max), turns);
   if (folder) {
     const report::Quantiles s = scaled.per_s(), f = full.per_s();
-    say(stdout,
+    report::say_sentence(
         "the decoder alone on {} thread{}: {} img/s shrinking as the loader lets it, {} at "
         "full size; the loader reaches {:.0f}% "
         "and {:.0f}% ({:.0f}% and {:.0f}% by CPU time)\n",

@@ -10,6 +10,7 @@
 #include "base/say.h"
 #include "measure/layers.h"
 #include "measure/thread_watch.h"
+#include "report/console.h"
 #include "report/document.h"
 #include "session/init.h"
 #include "session/session.h"
@@ -75,10 +76,11 @@ ordered_json layers_json(const LayerTimes& times, const config::Config& config,
 
 void print_layers(const LayerTimes& times, const config::Config& config, std::int64_t batch) {
   const models::ModelConfig& m = config.model;
-  say(stdout, "{} {}x{}, batch {}, {}, {}, {}: {} layers, median of {} runs\n\n",
-      m.name.empty() ? m.family : m.name, m.image_h, m.image_w, batch, config.precision.dtype,
-      layout_heading(config), config.run.fuse ? "fused kernels" : "every equation its own kernel",
-      times.layers, times.runs);
+  report::say_sentence("{} {}x{}, batch {}, {}, {}, {}: {} layers, median of {} runs\n\n",
+                       m.name.empty() ? m.family : m.name, m.image_h, m.image_w, batch,
+                       config.precision.dtype, layout_heading(config),
+                       config.run.fuse ? "fused kernels" : "every equation its own kernel",
+                       times.layers, times.runs);
   std::size_t width = 0;
   for (const LayerRow& row : times.rows) width = std::max(width, row.name.size());
   say(stdout, "{:{}}  {:>12}  {:>23}  {:>6}  {:>11}  {:>6}  {:>8}\n", "part", width, "one layer, s",
@@ -94,10 +96,10 @@ void print_layers(const LayerTimes& times, const config::Config& config, std::in
   say(stdout, "{:{}}  {:>12}  {:>23}  {:>6}  {:>11.6f}  {:>5.1f}%\n\n", "sum", width, "", "", "",
       times.total_s, 100.0);
   if (flops_share(times) > 0)
-    say(stdout,
+    report::say_sentence(
         "attention (all msa rows) takes {:.1f}% of the time; its share of the FLOPs is {:.1f}%\n",
         time_share(times) * 100, flops_share(times) * 100);
-  say(stdout,
+  report::say_sentence(
       "the whole pass, timed from outside in runs of its own: {:.6f} s ({:.6f} - {:.6f}); the sum "
       "of the rows is {:+.1f}% off\n",
       times.whole_s.median, times.whole_s.min, times.whole_s.max,
@@ -105,10 +107,10 @@ void print_layers(const LayerTimes& times, const config::Config& config, std::in
   std::string busy;
   for (std::size_t i = 0; i < times.busy.size(); ++i)
     busy += fmt::format("{}{} {:.0f}%", i == 0 ? "" : ", ", i, times.busy[i] * 100);
-  say(stdout, "threads were busy for so much of the whole pass: {}\n", busy);
-  say(stdout, "{:.2f} GFLOP a pass: {:.1f} GFLOP/s, {:.2f} img/s\n", times.flops * 1e-9,
+  report::say_sentence("threads were busy for so much of the whole pass: {}\n", busy);
+  say(stdout, "{:.2f} GFLOP a pass: {:.1f} GFLOP/s, {} img/s\n", times.flops * 1e-9,
       rate_of(times.flops, times.whole_s.median),
-      static_cast<double>(batch) / times.whole_s.median);
+      report::per_second(static_cast<double>(batch) / times.whole_s.median));
 }
 
 }  // namespace

@@ -126,11 +126,14 @@ int bench_offload(const config::Config& config, const BenchOptions& options) {
     say(stdout, "link: {:.1f} GB/s to the device, {:.1f} from it, {:.1f} each way at once\n",
         link.up, link.down, link.both);
   for (const Row& row : rows)
-    say(stdout, "{:8} fetches {} and stows {} bytes in {:.2f} ms: {:.1f} and {:.1f} GB/s{}\n",
-        row.what, report::with_commas(row.fetched), report::with_commas(row.stowed), row.best_ms,
-        row.up(), row.down(), file ? "" : fmt::format(", {:.0f}% of the link", share(row) * 100));
-  say(stdout, "the best of {} runs on {}, pieces of {} bytes, state {}\n", repeats,
-      config.run.device, report::with_commas(piece), file ? "in a file" : "on the host");
+    report::say_sentence(
+        "{:8} fetches {:.1f} and stows {:.1f} MB in {:.2f} ms: {:.1f} and {:.1f} GB/s{}\n",
+        row.what, static_cast<double>(row.fetched) * 1e-6, static_cast<double>(row.stowed) * 1e-6,
+        row.best_ms, row.up(), row.down(),
+        file ? "" : fmt::format(", {:.0f}% of the link", share(row) * 100));
+  report::say_sentence("the best of {} runs on {}, pieces of {:.1f} MB, state {}\n", repeats,
+                       config.run.device, static_cast<double>(piece) * 1e-6,
+                       file ? "in a file" : "on the host");
   return 0;
 }
 

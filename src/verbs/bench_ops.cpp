@@ -8,6 +8,7 @@
 
 #include "base/say.h"
 #include "measure/peak.h"
+#include "report/console.h"
 #include "report/document.h"
 #include "report/metrics.h"
 
@@ -155,7 +156,7 @@ void bench_ops(const plan::Plan& plan, const TimedRuns& found, const config::Con
     say(stdout, "{:>5} {:>9.3f} {:>9.1f} {:>8.1f} {:>7.0f}%  {}\n", r.calls, r.ms,
         r.flops / r.ms * 1e-6, r.bytes / r.ms * 1e-6, r.floor_ms / r.ms * 100, r.name);
   const std::string card = device.card();
-  say(stdout,
+  report::say_sentence(
       "peak {}; copy {:.0f} GB/s, measured now, on {}; floor = floor time / measured time\n",
       peaks.words(), copy, card.empty() ? fmt::format("{} threads", threads) : card);
   say(stdout, "\nlargest losses: ms above the floor\n");

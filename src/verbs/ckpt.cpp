@@ -143,18 +143,18 @@ ordered_json to_json(const Entry& e, std::int64_t best) {
 }
 
 void print_table(const std::vector<Entry>& entries, std::int64_t best) {
-  say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  {}\n", "step", "epoch", "position", "bytes",
-      "when", "valid");
+  say(stdout, "{:>8} {:>6} {:>10} {:>9}  {:19}  {}\n", "step", "epoch", "position", "MB", "when",
+      "valid");
   for (const Entry& e : entries) {
     if (e.problem.empty())
-      say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  yes{}\n", e.at.step, e.progress.epoch,
-          e.progress.position, e.bytes, when(e.time),
+      say(stdout, "{:>8} {:>6} {:>10} {:>9.2f}  {:19}  yes{}\n", e.at.step, e.progress.epoch,
+          e.progress.position, static_cast<double>(e.bytes) * 1e-6, when(e.time),
           best > 0 && e.at.step == best
               ? fmt::format("  best: top1 {:.2f}%", e.progress.best_top1 * 100)
               : "");
     else
-      say(stdout, "{:>10} {:>6} {:>12} {:>14}  {:19}  NO: {}\n", e.at.step, "-", "-", e.bytes, "-",
-          e.problem);
+      say(stdout, "{:>8} {:>6} {:>10} {:>9.2f}  {:19}  NO: {}\n", e.at.step, "-", "-",
+          static_cast<double>(e.bytes) * 1e-6, "-", e.problem);
   }
 }
 

@@ -157,7 +157,7 @@ int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ran
     comm::Heartbeat::doing("opening the data");
     std::unique_ptr<data::Dataset> opened = open_data(found.config, data::Split::test);
     if (const std::string note = links_note(*opened); ranks.first() && !note.empty())
-      say(stderr, "note: {}\n", note);
+      report::say_note(note);
     dataset = labelled_by(found.weights.classes, std::move(opened), options.data);
   });
   const std::int64_t batch = std::min(options.batch, dataset->size());
@@ -179,12 +179,16 @@ int evaluate_on(const Found& found, const EvalOptions& options, const Ranks& ran
 }
 
 // The error of a picture, with what is wrong with those after it: whoever mends one mends all.
-Error with_others(Error error, std::span<const std::string> paths) {
+Error with_others(Error error, std::span<const std::string> paths, std::int64_t channels) {
   constexpr int most_told = 20;
   int told = 0;
+  data::Image image;
   for (const std::string& path : paths) {
     try {
-      (void)data::decode_image(path);
+      if (is_array(path))
+        data::decode_npy(path, static_cast<int>(channels), image);
+      else
+        (void)data::decode_image(path);
     } catch (const Error& other) {
       if (++told <= most_told) error.and_also(other.where + ": " + other.message);
     }
@@ -238,7 +242,8 @@ int predict_on(const Found& found, const PredictOptions& options, const Ranks& r
       if (sound < good)
         throw unsound(found, "the prediction for " + paths[sound] + " is not finite");
       if (mine.bad && mine.bad_at == good)
-        throw with_others(*mine.bad, std::span(options.images).subspan(first + mine.bad_at + 1));
+        throw with_others(*mine.bad, std::span(options.images).subspan(first + mine.bad_at + 1),
+                          found.config.model.channels);
     });
   }
   if (options.json && ranks.first()) report::print_document(all);

@@ -256,8 +256,8 @@ void print_memory(const plan::Plan& plan, const PlansOfRanks& ranks, bool severa
   say_lines(stdout, away_text(plan));
   const plan::Gradients& g = plan.gradients;
   if (g.kept + g.in_flight == 0) return;
-  say(stdout, "  gradients of a step: at most {} bytes wait for the update", with_commas(g.kept));
-  say(stdout, "{}\n",
+  report::say_sentence(
+      "  gradients of a step: at most {} bytes wait for the update{}\n", with_commas(g.kept),
       g.in_flight == 0 ? ""
                        : fmt::format(", {} more are whole buckets on their way to their ranks",
                                      with_commas(g.in_flight)));
@@ -277,19 +277,19 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
   if (options.program) say_lines(stdout, ir::print(c.program) + "\n");
   if (options.plan)
     say_lines(stdout, fmt::format("plan of rank {}\n{}\n", plan.rank, plan::print(plan)));
-  say(stdout, "model   {}\nlayout  {}\nbatch   {}\n", model_text(config, options),
-      layout_text(config), batch_text(config, e.micros));
-  say(stdout, "plan    rank {}: {} steps, {:.3f} GFLOP (recomputation not counted)", plan.rank,
-      plan.steps.size(), plan.cost.flops * 1e-9);
-  if (ranks.flops.differs())
-    say(stdout, "; of all ranks {:.3f} to {:.3f}", ranks.flops.least * 1e-9,
-        ranks.flops.most * 1e-9);
-  say(stdout, "\n");
+  report::say_sentence("model   {}\nlayout  {}\nbatch   {}\n", model_text(config, options),
+                       layout_text(config), batch_text(config, e.micros));
+  report::say_sentence("plan    rank {}: {} steps, {:.3f} GFLOP (recomputation not counted){}\n",
+                       plan.rank, plan.steps.size(), plan.cost.flops * 1e-9,
+                       ranks.flops.differs()
+                           ? fmt::format("; of all ranks {:.3f} to {:.3f}",
+                                         ranks.flops.least * 1e-9, ranks.flops.most * 1e-9)
+                           : "");
   print_communication(plan::communication(plan), plan.rank);
   print_memory(plan, ranks, e.world > 1);
   if (e.run_memory) say_lines(stdout, e.run_memory->text(e.world > 1));
   if (e.pipeline) say_lines(stdout, e.pipeline->text(report::chart_columns()));
-  if (!e.unmeasured.empty()) say(stdout, "\nnothing is measured: {}\n", e.unmeasured);
+  if (!e.unmeasured.empty()) report::say_sentence("\nnothing is measured: {}\n", e.unmeasured);
   say(stdout, "\n{:16} {:>9} {:>12}\n", "pass", "ms", "equations");
   for (const transforms::PassReport& p : c.passes)
     say(stdout, "{:16} {:>9.2f} {:>7} -> {:<6}{}\n", p.name, p.ms, p.eqns_before, p.eqns_after,

@@ -13,6 +13,7 @@
 #include "checkpoint/weights.h"
 #include "checkpoint/weights_open.h"
 #include "files/text.h"
+#include "report/console.h"
 #include "verbs/export_naming.h"
 #include "verbs/export_onnx.h"
 #include "verbs/verbs.h"
@@ -79,8 +80,8 @@ int ckpt_export(const CkptOptions& options) {
   } else {
     export_weights(w, options);
   }
-  for (const std::string& note : w.notes) say(stderr, "note: {}\n", note);
-  if (!w.assumed.empty()) say(stderr, "note: {}\n", w.assumed);
+  for (const std::string& note : w.notes) report::say_note(note);
+  if (!w.assumed.empty()) report::say_note(w.assumed);
   const std::string naming = options.onnx ? "onnx" : options.naming;
   if (options.json)
     say_json(stdout, document_text({{"from", w.from.string()},
@@ -89,8 +90,8 @@ int ckpt_export(const CkptOptions& options) {
                                     {"dtype", options.dtype},
                                     {"tensors", tensors}}));
   else
-    say(stdout, "{} -> {}: {} tensors, {}, {}\n", w.from.string(), options.out, tensors,
-        options.onnx ? std::string("ONNX") : naming + " names", options.dtype);
+    report::say_sentence("{} -> {}: {} tensors, {}, {}\n", w.from.string(), options.out, tensors,
+                         options.onnx ? std::string("ONNX") : naming + " names", options.dtype);
   return 0;
 }
 

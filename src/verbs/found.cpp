@@ -12,6 +12,7 @@
 #include "input/augment.h"
 #include "input/eval_data.h"
 #include "ranks/launch.h"
+#include "report/console.h"
 
 namespace tessera::run {
 namespace {
@@ -102,7 +103,7 @@ void use_data(Found& found, const std::string& data, const std::string& weights)
 
 std::unique_ptr<Session> load_found(const Found& found, const Ranks& ranks, std::int64_t batch) {
   if (ranks.first())
-    for (const std::string& note : found.notes) say(stderr, "note: {}\n", note);
+    for (const std::string& note : found.notes) report::say_note(note);
   config::Config config = found.config;
   settle_stages(config, ranks.world());
   config.batch.global = std::max(config.batch.global, batch);  // no plan has more samples

@@ -43,7 +43,7 @@ int list_models(bool json) {
   if (json)
     report::print_document(all);
   else
-    say(stdout,
+    report::say_sentence(
         "params and GFLOP (2 x multiply-adds) are for one image; every dimension can be changed: "
         "--set model.depth=4\n");
   return 0;

@@ -12,6 +12,7 @@
 #include "input/dataset.h"
 #include "input/eval_data.h"
 #include "models/weights.h"
+#include "report/console.h"
 #include "report/document.h"
 #include "train/calibrate.h"
 #include "train/score.h"
@@ -45,11 +46,14 @@ void check_quantize(const Found& found) {
 }
 
 Score score_on(const Found& found, std::int64_t batch) {
+  report::Console console;
   const std::unique_ptr<Session> session = load_found(found, Ranks(nullptr), batch);
   const auto dataset = labelled_by(
       found.weights.classes, open_data(found.config, data::Split::test), found.config.data.source);
-  return score(*session, found.config, *dataset, batch,
-               static_cast<int>(found.config.data.workers));
+  const Score s = score(*session, found.config, *dataset, batch,
+                        static_cast<int>(found.config.data.workers), &console);
+  console.finish();
+  return s;
 }
 
 ordered_json score_json(const Score& s) {
@@ -105,10 +109,10 @@ int quantize(const QuantizeOptions& options) {
     report::print_document(document);
     return 0;
   }
-  say(stdout, "{} -> {}: {} linear layers in {}, {:.1f} MB\n", found.weights.from.string(),
-      options.out, scales.inputs.size(), options.as,
-      static_cast<double>(std::filesystem::file_size(options.out)) * 1e-6);
-  if (!scored.empty()) say(stdout, "{}\n", scored);
+  report::say_sentence("{} -> {}: {} linear layers in {}, {:.1f} MB\n", found.weights.from.string(),
+                       options.out, scales.inputs.size(), options.as,
+                       static_cast<double>(std::filesystem::file_size(options.out)) * 1e-6);
+  if (!scored.empty()) report::say_sentence("{}\n", scored);
   return 0;
 }
 

@@ -18,6 +18,7 @@
 #include "files/safetensors.h"
 #include "files/safetensors_header.h"  // in_quotes
 #include "models/weights.h"
+#include "report/console.h"
 #include "report/document.h"
 #include "session/bytes.h"
 #include "verbs/verbs.h"
@@ -229,7 +230,8 @@ int verify(const VerifyOptions& given) {
     for (const Comparison& c : all)
       say(stdout, "{:{}} {:10.2e}  {}\n", c.name, width, c.error,
           c.ok() ? "ok" : fmt::format("FAILED (tolerance {:.0e})", c.tolerance));
-    say(stdout, "{} of {} tensors within tolerance in {}; the worst is {} at {:.2e} of {:.0e}\n",
+    report::say_sentence(
+        "{} of {} tensors within tolerance in {}; the worst is {} at {:.2e} of {:.0e}\n",
         all.size() - failed, all.size(), options.dtype, worst->name, worst->error,
         worst->tolerance);
   }

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "app/binary.h"
+#include "app/document.h"
 
 namespace tessera::test::card_test {
 namespace {
@@ -38,6 +39,19 @@ class OnACard : public testing::Test {
 class OnCardBad : public OnACard {};
 class OnCardVerbs : public OnACard {};
 class OnCardMixedJobs : public OnACard {};
+
+TEST_F(OnCardVerbs, TheReadmesBlocksForACardWorkWhenPasted) {
+  const fs::path folder = checkout_like("readme_card");
+  int pasted = 0;
+  for (const CommandBlock& block : command_blocks(fs::path(TESSERA_SOURCE_DIR) / "README.md"))
+    for (const std::string& command : block.commands) {
+      if (block.when != CommandBlock::When::card) continue;
+      const Pasted done = paste(folder, scaled_command(block, command));
+      EXPECT_EQ(done.code, 0) << command << "\n" << done.output;
+      ++pasted;
+    }
+  EXPECT_GE(pasted, 2);
+}
 
 void expect_one_error(const Result& r, int code, const std::string& words) {
   EXPECT_EQ(r.code, code) << r.err;

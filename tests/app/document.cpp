@@ -41,13 +41,18 @@ std::string without_comment(const std::string& line) {
 // What <!-- test: ... --> says of the block below it.
 CommandBlock tagged(const fs::path& page, int line, const std::string& text) {
   CommandBlock block;
-  const std::string end = "-->", never = "not pasted:", scale = "scale ";
+  const std::string end = "-->", never = "not pasted:", cluster = "on a cluster:", scale = "scale ";
   if (!text.ends_with(end)) refuse(page, line, "the comment does not end on its line");
   std::istringstream statements(text.substr(0, text.size() - end.size()));
   for (std::string said; std::getline(statements, said, ';');) {
     said = trimmed(said);
     if (said == "long") {
       block.when = CommandBlock::When::slow;
+    } else if (said == "on a card") {
+      block.when = CommandBlock::When::card;
+    } else if (said.starts_with(cluster) && !trimmed(said.substr(cluster.size())).empty()) {
+      block.when = CommandBlock::When::cluster;
+      block.reason = trimmed(said.substr(cluster.size()));
     } else if (said.starts_with(never) && !trimmed(said.substr(never.size())).empty()) {
       block.when = CommandBlock::When::never;
       block.reason = trimmed(said.substr(never.size()));
@@ -56,9 +61,10 @@ CommandBlock tagged(const fs::path& page, int line, const std::string& text) {
       block.scaled.emplace_back(said.substr(scale.size(), space - scale.size()),
                                 trimmed(said.substr(space)));
     } else {
-      refuse(
-          page, line,
-          "expected \"long\", \"not pasted: WHY\" or \"scale VERB WORDS\", found \"" + said + "\"");
+      refuse(page, line,
+             "expected \"long\", \"on a card\", \"on a cluster: BY WHAT\", \"not pasted: WHY\" or "
+             "\"scale VERB WORDS\", found \"" +
+                 said + "\"");
     }
   }
   return block;
@@ -111,8 +117,9 @@ std::vector<CommandBlock> command_blocks(const fs::path& page) {
 
 std::string scaled_command(const CommandBlock& block, const std::string& command) {
   for (const auto& [verb, words] : block.scaled) {
-    const std::string begin = "build/tessera " + verb;
-    if (command == begin || command.starts_with(begin + " ")) return command + " " + words;
+    for (const std::string program : {"build/tessera ", "build-cuda/tessera "})
+      if (command == program + verb || command.starts_with(program + verb + " "))
+        return command + " " + words;
   }
   return command;
 }
@@ -120,8 +127,10 @@ std::string scaled_command(const CommandBlock& block, const std::string& command
 fs::path checkout_like(const std::string& name) {
   const fs::path folder = scratch() / name, source = TESSERA_SOURCE_DIR;
   fs::remove_all(folder);
-  fs::create_directories(folder / "build");
-  fs::create_symlink(TESSERA_BINARY, folder / "build/tessera");
+  for (const char* build : {"build", "build-cuda"}) {
+    fs::create_directories(folder / build);
+    fs::create_symlink(TESSERA_BINARY, folder / build / "tessera");
+  }
   for (const char* part : {"tests", "studies", "recipes", "bench"})
     fs::create_directory_symlink(source / part, folder / part);
   return folder;

@@ -5,7 +5,9 @@
 //   <!-- test: scale train --set data.train_size=64 -->   pasted; the words are added to each
 //   `build/tessera train` while testing in short
 //   <!-- test: long -->                                   pasted in the slow suite only
-//   <!-- test: not pasted: it needs a cluster -->         never, and why
+//   <!-- test: on a card -->                              pasted by ./check --gpu
+//   <!-- test: on a cluster: tests/cluster/hosts.sh -->   pasted by these scripts, which have one
+//   <!-- test: not pasted: it needs the network -->       never, and why
 #pragma once
 
 #include <filesystem>
@@ -16,10 +18,10 @@
 namespace tessera::test {
 
 struct CommandBlock {
-  enum class When { always, slow, never };
+  enum class When { always, slow, card, cluster, never };
   int line = 0;  // of its first command, from 1
   When when = When::always;
-  std::string reason;  // why it is never pasted
+  std::string reason;  // why it is never pasted, or by what
   std::vector<std::pair<std::string, std::string>>
       scaled;  // verb, words that are added to its commands in the short form
   std::vector<std::string> commands;  // without comments; continued lines joined

@@ -38,7 +38,9 @@ TEST(Help, TheManualAndThePageAreMadeFromTheTable) {
       << "docs/cli.md is stale: put the output of `tessera help --markdown` between its marks";
   const std::string man = run("help --man").out;
   for (const char* part :
-       {".TH TESSERA 1", ".SS tessera ckpt export RUN", "\\-\\-global\\-batch", ".SH EXIT STATUS"})
+       {".TH TESSERA 1", ".SS tessera ckpt export RUN", "\\-\\-global\\-batch", ".SH EXIT STATUS",
+        ".B 1\nverify or ckpt diff found a difference; a run of a study failed; doctor found",
+        ".B 8\nout of memory, or of threads\n", ".B 128 + n\n"})
     EXPECT_TRUE(has(man, part)) << part;
 }
 
@@ -145,15 +147,62 @@ TEST(Longer, AFinishedRunGoesOnWithMoreEpochs) {
   EXPECT_TRUE(has(read(out / "report.html"), "Sample predictions"));
 }
 
+void expect_to_fit(const OnTerminal& seen) {
+  EXPECT_EQ(seen.code, 0) << seen.text;
+  for (const std::string& line : lines_on_terminal(seen.text)) {
+    const auto columns = std::count_if(line.begin(), line.end(), [](char c) {
+      return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    });
+    EXPECT_LE(columns, 80) << line;
+  }
+}
+
 // On a terminal, also of several ranks and during evaluations: a bar, and lines that fit.
 TEST(Longer, TheBarIsThereWithSeveralRanksAndDuringEvaluations) {
   (void)has_mpirun();
-  const OnTerminal seen = on_terminal({"train", "--model", "vit_micro", "--set", "model.depth=1",
-                                       "--set", "data.train_size=96", "--set", "data.test_size=256",
-                                       "--global-batch", "32", "--threads", "1", "--epochs", "2",
-                                       "--np", "2", "--out", (scratch() / "bar").string()});
-  EXPECT_EQ(seen.code, 0) << seen.text;
+  const OnTerminal seen = on_terminal(
+      {"train", "--model", "vit_micro", "--set", "model.depth=1", "--set", "data.train_size=96",
+       "--set", "data.test_size=256", "--global-batch", "32", "--threads", "1", "--epochs", "2",
+       "--np", "2", "--out", (scratch() / "bar").string()},
+      {80, false});
+  expect_to_fit(seen);
   EXPECT_TRUE(has(seen.text, "50%  eta ") && has(seen.text, "elapsed  eval 100%")) << seen.text;
+  expect_to_fit(on_terminal({"ckpt", "ls", (scratch() / "bar").string()}, {80, false}));
+}
+
+TEST(Longer, SentencesFitATerminalOfEightyColumns) {
+  const std::vector<std::string> small = {"--model", "vit_micro", "--threads", "1"};
+  for (std::vector<std::string> words :
+       {std::vector<std::string>{"models"},
+        {"bench", "infer", "--repeats", "1"},
+        {"bench", "train", "--repeats", "1", "--np", "2", "--comm", "local"},
+        {"bench", "data", "--data", "synthetic"},
+        {"explain", "--no-program", "--dp", "2", "--tp", "2", "--zero", "3", "--global-batch", "8"},
+        {"explain", "--no-program", "--pp", "2", "--dp", "3", "--accumulate", "4", "--global-batch",
+         "24"}}) {
+    if (words[0] != "models") words.insert(words.end(), small.begin(), small.end());
+    expect_to_fit(on_terminal(words, {80, false}));
+  }
+}
+
+// A terminal has colours unless it is told otherwise; the same note without them is plain.
+TEST(Longer, NotesAreColouredWhereATerminalHasColours) {
+  const std::vector<std::string> words = {"config",    "show",  "--model",
+                                          "vit_micro", "--set", "precision.loss_scale=4"};
+  const OnTerminal plain = on_terminal(words), coloured = on_terminal(words, {200, true});
+  EXPECT_TRUE(has(plain.text, "note: ") && !has(plain.text, "\033[")) << plain.text;
+  EXPECT_TRUE(has(coloured.text, "\033[36mnote:\033[0m ")) << coloured.text;
+}
+
+TEST(Longer, AQuantisedModelIsScoredWithABar) {
+  const std::string run_folder = (scratch() / "quantised").string();
+  ASSERT_EQ(run("train" + tiny + "--quiet --steps 1 --out " + run_folder).code, 0);
+  const OnTerminal seen = on_terminal(
+      {"quantize", "--weights", run_folder, "--data", "synthetic", "--samples", "16", "--dtype",
+       "int8", "--eval", "synthetic", "--out", run_folder + "/q.safetensors"},
+      {80, false});
+  expect_to_fit(seen);
+  EXPECT_TRUE(has(seen.text, "100%  eta ")) << seen.text;
 }
 
 // A disk of one megabyte, which a checkpoint of the model does not fit on.

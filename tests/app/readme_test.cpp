@@ -3,6 +3,8 @@
 // trainings are as small as their mark says. The slow suite pastes everything as it stands.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "app/binary.h"
 #include "app/document.h"
 
@@ -19,7 +21,7 @@ std::string tail(const std::string& text) {
 int paste_page(const std::string& page, const fs::path& folder, bool whole) {
   int ran = 0;
   for (const CommandBlock& block : command_blocks(fs::path(TESSERA_SOURCE_DIR) / page)) {
-    if (block.when == When::never || (block.when == When::slow && !whole)) continue;
+    if (block.when != When::always && (block.when != When::slow || !whole)) continue;
     for (const std::string& written : block.commands) {
       const std::string command = whole ? written : scaled_command(block, written);
       const Pasted done = paste(folder, command);
@@ -45,6 +47,30 @@ TEST(Readme, PagesOfRecipesAndStudiesWorkWhenPastedInOrder) {
 TEST(Long, PagesOfRecipesAndStudiesAsTheyStand) {
   EXPECT_GE(paste_page("recipes/README.md", checkout_like("recipes_whole"), true), 3);
   EXPECT_GE(paste_page("studies/README.md", checkout_like("studies_whole"), true), 4);
+}
+
+// What needs several hosts names the scripts that have them and paste it; each of its commands is
+// looked for there by words of its own.
+TEST(Readme, BlocksForAClusterAreRunByScriptsThatAreThere) {
+  int blocks = 0;
+  for (const CommandBlock& block : command_blocks(fs::path(TESSERA_SOURCE_DIR) / "README.md")) {
+    if (block.when != When::cluster) continue;
+    ++blocks;
+    std::string scripts;
+    for (const char* name : {"hosts.sh", "slurm.sh"}) {
+      EXPECT_NE(block.reason.find(name), block.reason.npos) << block.reason;
+      scripts += read(fs::path(TESSERA_SOURCE_DIR) / "tests/cluster" / name);
+    }
+    for (const char* words : {"mpirun -np 8 --hostfile hosts", "srun -N 2", "--deepspeed ds.json",
+                              "doctor --hostfile hosts", "--np 4:8", "sbatch --nodes=2"}) {
+      EXPECT_TRUE(std::any_of(block.commands.begin(), block.commands.end(),
+                              [&](const std::string& c) { return c.find(words) != c.npos; }))
+          << words;
+      EXPECT_NE(scripts.find(words), scripts.npos) << "no script pastes the line with " << words;
+    }
+    EXPECT_EQ(block.commands.size(), 6u) << "each is in the list above";
+  }
+  EXPECT_EQ(blocks, 1);
 }
 
 // Links of the README and of the index lead to files that are there, and so do its pictures.
@@ -113,8 +139,10 @@ TEST(Readme, BlocksAreFoundWithTheirMarks) {
       "commands\n```\n"
       "<!-- test: long; scale train --steps 2 -->\n```sh\nbuild/tessera train "
       "x.toml\nbuild/tessera trainer\n```\n"
-      "<!-- test: not pasted: it needs a cluster -->\n```sh\nsrun x\n```\n");
-  ASSERT_EQ(blocks.size(), 3u);
+      "<!-- test: not pasted: it needs the network -->\n```sh\nget x\n```\n"
+      "<!-- test: on a card; scale train --steps 2 -->\n```sh\nbuild-cuda/tessera train x\n```\n"
+      "<!-- test: on a cluster: some.sh -->\n```sh\nsrun x\n```\n");
+  ASSERT_EQ(blocks.size(), 5u);
   EXPECT_EQ(blocks[0].line, 3);
   EXPECT_EQ(blocks[0].when, When::always);
   EXPECT_EQ(blocks[0].commands, (std::vector<std::string>{"./demo", "echo '# no comment'  b"}));
@@ -123,11 +151,16 @@ TEST(Readme, BlocksAreFoundWithTheirMarks) {
             "build/tessera train x.toml --steps 2");
   EXPECT_EQ(scaled_command(blocks[1], blocks[1].commands[1]), "build/tessera trainer");
   EXPECT_EQ(blocks[2].when, When::never);
-  EXPECT_EQ(blocks[2].reason, "it needs a cluster");
+  EXPECT_EQ(blocks[2].reason, "it needs the network");
+  EXPECT_EQ(blocks[3].when, When::card);
+  EXPECT_EQ(scaled_command(blocks[3], blocks[3].commands[0]),
+            "build-cuda/tessera train x --steps 2");
+  EXPECT_EQ(blocks[4].when, When::cluster);
+  EXPECT_EQ(blocks[4].reason, "some.sh");
   for (const char* bad :
        {"<!-- test: sometimes -->\n```sh\na\n```\n", "<!-- test: not pasted: -->\n```sh\na\n```\n",
-        "<!-- test: long -->\n\n```sh\na\n```\n", "<!-- test: long\n```sh\na\n```\n", "```sh\na\n",
-        "```sh\n# a\n```\n"})
+        "<!-- test: on a cluster: -->\n```sh\na\n```\n", "<!-- test: long -->\n\n```sh\na\n```\n",
+        "<!-- test: long\n```sh\na\n```\n", "```sh\na\n", "```sh\n# a\n```\n"})
     EXPECT_THROW((void)blocks_of(bad), std::runtime_error) << bad;
 }
 

@@ -19,8 +19,15 @@ struct OnTerminal {
   std::string text;
 };
 
+// How wide the terminal is, and whether it may have colours.
+struct TerminalLook {
+  unsigned short columns = 200;
+  bool color = false;
+};
+
 // A command that says nothing for a minute is killed, and its code is 137.
-inline OnTerminal on_terminal(const std::vector<std::string>& arguments) {
+inline OnTerminal on_terminal(const std::vector<std::string>& arguments,
+                              const TerminalLook& look = {}) {
   OnTerminal out;
   const int master = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (master < 0 || ::grantpt(master) != 0 || ::unlockpt(master) != 0) return out;
@@ -32,10 +39,10 @@ inline OnTerminal on_terminal(const std::vector<std::string>& arguments) {
   if (child == 0) {
     ::setsid();
     const int slave = ::open(name.c_str(), O_RDWR);  // becomes the session's terminal
-    const struct winsize size = {50, 200, 0, 0};
+    const struct winsize size = {50, look.columns, 0, 0};
     ::ioctl(slave, TIOCSWINSZ, &size);
     for (const int stream : {0, 1, 2}) ::dup2(slave, stream);
-    ::setenv("NO_COLOR", "1", 1);
+    look.color ? ::unsetenv("NO_COLOR") : ::setenv("NO_COLOR", "1", 1);
     ::execv(words[0], words.data());
     ::_exit(127);
   }
@@ -53,6 +60,20 @@ inline OnTerminal on_terminal(const std::vector<std::string>& arguments) {
   ::waitpid(child, &status, 0);
   ::close(master);
   out.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return out;
+}
+
+// The lines that a terminal showed, one after the other: those of a bar that was redrawn each
+// count.
+inline std::vector<std::string> lines_on_terminal(const std::string& text) {
+  std::vector<std::string> out = {""};
+  for (const char c : text)
+    if (c == '\r' || c == '\n')
+      out.emplace_back();
+    else if (out.back() == "\033[" && c == 'K')  // the line before it is cleared
+      out.back().clear();
+    else
+      out.back() += c;
   return out;
 }
 

@@ -124,7 +124,9 @@ pasted() {  # pasted PATTERN: the command of the README that has it, on the host
 }
 hold "mpirun over hosts" pasted '^mpirun -np 8 --hostfile hosts'
 hold "--np MIN:MAX --restarts" pasted 'train run.toml --np 4:8'
-hold "both came to their end" test "$(ls "$work"/runs/*/summary.json | wc -l)" = 2
+echo '{"train_batch_size": 48, "zero_optimization": {"stage": 1}}' >"$work/ds.json"
+hold "DeepSpeed's configuration" pasted '--deepspeed ds.json'
+hold "all came to their end" test "$(ls "$work"/runs/*/summary.json | wc -l)" = 3
 status=0
 pasted 'doctor --hostfile hosts' || status=$?
 hold "doctor" test $status -le 1

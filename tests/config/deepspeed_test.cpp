@@ -362,6 +362,15 @@ TEST(Refused, TogetherWithTheProblemsOfTheTomlFile) {
   expect_says(message, "also: t.toml:2:1: there is no key model.dpeth\n    2 | dpeth = 4");
 }
 
+TEST(Refused, AllProblemsOfOneFileAtOnce) {
+  const std::string message = refusal(
+      "{\n  \"train_batch_size\": 8,\n  \"fp16\": {\"enabled\": \"yes\"},\n  "
+      "\"zero_optimization\": {\"stages\": 2},\n  \"gradient_clipping\": \"much\"\n}");
+  expect_says(message, "ds.json:3:23: fp16.enabled: expected true or false");
+  expect_says(message, "there is no key zero_optimization.stages");
+  expect_says(message, "gradient_clipping");
+}
+
 TEST(CommandLine, PathsAndBase64) {
   const test::Scratch scratch;
   const std::string path = (scratch / "ds.json").string();

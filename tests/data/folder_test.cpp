@@ -172,6 +172,11 @@ TEST(Folder, RefusalsNameTheClassAndTheForm) {
   write_class(other / "train/c", 1);
   write_class(other / "val/zebra", 1);
   has(says(other.folder(), Split::test), "zebra");
+  write_class(other / "val/okapi", 1);  // all that is wrong, not only the first
+  fs::create_directories(other / "val/c");
+  for (const char* part :
+       {"'okapi', 'zebra' are not among the 2 training classes", "in the class c"})
+    has(says(other.folder(), Split::test), part);
   write_bytes(other / "file", "x");
   has(says(other / "file"), "found a file");
 }
@@ -204,6 +209,11 @@ TEST(Folder, AClassWhoseNameIsNotUtf8IsRefusedWithItsBytes) {
   EXPECT_EQ(error.kind, ErrorKind::data);
   EXPECT_NE(std::string(error.what()).find("'caf\\xe9' is not UTF-8"), std::string::npos)
       << error.what();
+  write_class(scratch / "na\xefve", 2);
+  const Error both = error_of([&] { image_folder(scratch.folder(), Split::train, {}); });
+  EXPECT_NE(std::string(both.what()).find("'caf\\xe9', 'na\\xefve' are not UTF-8"),
+            std::string::npos)
+      << both.what();
 }
 
 TEST(Folder, JpegsShrinkOnlyAsFarAsWanted) {

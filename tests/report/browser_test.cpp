@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "page/compare.h"
+#include "page/compare_runs.h"
 #include "page/page.h"
 #include "pattern.h"
 #include "report/sample.h"
@@ -217,6 +218,7 @@ TEST_F(Browser, NoPageIsWiderThanAPhone) {
   EXPECT_EQ(
       width_of(write_comparison(sample_study(1), sample_study(1), (folder_ / "both").string())),
       420);
+  EXPECT_EQ(width_of(write_runs_beside({run, run, run}, (folder_ / "beside").string())), 420);
   std::ofstream(folder_ / "wide.html") << "<body><div style=\"width:999px\">x</div></body>";
   EXPECT_GT(width_of(folder_ / "wide.html"), 900) << "the looking itself works";
 }

@@ -47,7 +47,7 @@ TEST_F(Face, TilesSayWhoLeadsWhoTiesAndHowOften) {
   std::string text = told(study);
   EXPECT_TRUE(has(text, "Fastest: ")) << text;
   EXPECT_TRUE(has(text, "x (data parallel against one rank, n = 3)")) << text;
-  EXPECT_TRUE(has(text, "Least memory: ") && has(text, "% (ZeRO 3: 5.20 MB a rank;")) << text;
+  EXPECT_TRUE(has(text, "Least memory: ") && has(text, "% (ZeRO 3: 5.2 MB a rank;")) << text;
   EXPECT_TRUE(has(text, "Same loss: ")) << text;
   study.parts = {technique_part(3, 0.3)};
   EXPECT_TRUE(has(told(study), "; ties with ")) << told(study);
@@ -81,8 +81,10 @@ TEST_F(Face, NoSentenceIsTwiceAndFiguresAreNumbered) {
     EXPECT_EQ(times(page, fmt::format("<strong>Figure {}.</strong>", i)), 1) << i;
   for (const Part& part : study.parts)
     EXPECT_TRUE(has(page, ">" + escape(part_title(part), 60) + "</a></li>")) << part.name;
-  for (const char* fact : {"model", "data", "batch", "learning rate", "dtype", "seeds", "repeats"})
+  for (const char* fact : {"model", "parameters", "data", "batch", "learning rate", "dtype",
+                           "seeds", "repeats", "date"})
     EXPECT_TRUE(has(page, fmt::format("<dt>{}</dt>", fact))) << fact;
+  EXPECT_TRUE(has(page, "tessera study studies/sample.toml")) << "the command";
   // Equal losses are told, others drawn on a logarithmic axis.
   const std::string apart = text_of(folder_ / "figures/techniques-loss-apart.svg");
   EXPECT_TRUE(has(apart, "logarithmic") || has(page, "Losses are equal at every step")) << apart;
@@ -141,6 +143,14 @@ TEST_F(Face, LogarithmicAxesAndEmptyFigures) {
 
 TEST_F(Face, LinesAreCutBetweenWordsAndSpeedsHaveDigits) {
   EXPECT_EQ(wrapped("short", 80), "short");
+  // The longest bar there is, in every terminal: a column stays free, and the percentage is there.
+  for (const int columns : {40, 60, 79, 80, 81, 200}) {
+    const std::string bar = bar_text(0.5, 360'000, 360'000, "eval 100%", columns);
+    EXPECT_LT(bar.size(), static_cast<std::size_t>(columns)) << bar;
+    EXPECT_NE(bar.find("]  50%"), bar.npos) << bar;
+  }
+  EXPECT_EQ(bar_text(0.25, 61, 3723, "eval 9%", 80),
+            "[########------------------------]  25%  eta 1 h 2 m   1:01 elapsed  eval 9%");
   EXPECT_EQ(wrapped("step 1 | loss 2.303 | top1 12.5% | lr 7.8e-06", 36),
             "step 1 | loss 2.303 | top1 12.5%\n    lr 7.8e-06");
   EXPECT_EQ(wrapped(std::string(30, 'x') + " y", 20), std::string(30, 'x') + " y");

@@ -26,13 +26,13 @@ TEST(Losses, OfStrongScaling) {
       part.points[i].repeats[r].record->loss = 1 + 0.5 * r + 0.0625 * i;  // exact in binary
   const std::string text = said(part);
   EXPECT_TRUE(has(text,
-                  "the final loss differs from that of 1 rank (1.25), seed by seed, by at most "
-                  "0.125 (4 ranks; seeds alone "
-                  "move it by 0.500)."))
+                  "the final loss differs from that of 1 rank (1.3), seed by seed, by at most "
+                  "0.13 (4 ranks; seeds alone "
+                  "move it by 0.50)."))
       << text;
   for (Point& p : part.points)
     for (Repeat& r : p.repeats) r.record->loss = 1.5;
-  EXPECT_TRUE(has(said(part), "the final loss is that of 1 rank (1.50) to the last bit, n = "))
+  EXPECT_TRUE(has(said(part), "the final loss is that of 1 rank (1.5) to the last bit, n = "))
       << said(part);
   for (Point& p : part.points)
     for (Repeat& r : p.repeats) r.record->loss = kUnknown;

@@ -57,6 +57,7 @@ RunRecord sample_run(int ranks, std::int64_t batch, double step_ms, double expos
 Repeat done(int number, RunRecord run) {
   Repeat r;
   r.number = number, r.outcome = Outcome::done, r.attempts = 1, r.wall = run.wall;
+  run.params = 5'400'000, run.date = "2026-11-17T04:05:06Z";
   r.command =
       fmt::format("tessera train --model {} --np {} --seed {}", run.model, run.ranks, number);
   r.folder = fmt::format("runs/{}-{}", run.ranks, number);

@@ -19,6 +19,43 @@ namespace timelines {
 
 namespace fs = std::filesystem;
 
+// Ranks, messages and whole traces that have no place are counted and said.
+TEST(Timeline, WhatIsLeftOutIsSaid) {
+  const fs::path folder =
+      fs::temp_directory_path() / ("tessera-left-out-" + std::to_string(::getpid()));
+  std::vector<std::string> ranks;
+  for (int r = 0; r < 35; ++r) {
+    std::vector<TraceEvent> flights;
+    for (int i = 0; i < 12; ++i) flights.push_back({"all_reduce", "flight", 100, 900});
+    ranks.push_back(trace_events(r, "node", {{"contract", "compute", 0, 1000}}, flights, {}));
+  }
+  const std::string text = trace_file(ranks, {35, 35});
+  const Timeline t = read_timeline(text, "trace.json");
+  EXPECT_EQ(t.ranks.size(), 32u);
+  EXPECT_EQ(t.ranks_left_out, 3);
+  EXPECT_GT(t.messages_left_out, 0u);
+  EXPECT_EQ(t.events_left_out, 0u);
+  Study study = sample_study(1);
+  std::size_t pipelines = 0;
+  for (Part& part : study.parts)
+    for (Point& p : part.points)
+      for (Repeat& r : p.repeats) {
+        if (!r.record) continue;
+        r.folder = "run" + std::to_string(pipelines++);
+        r.record->bubble = 0.1;
+        fs::create_directories(folder / r.folder);
+        std::ofstream(folder / r.folder / "trace.json") << text;
+      }
+  ASSERT_GT(pipelines, 5u);
+  fs::resize_file(folder / "run0/trace.json", (std::uintmax_t{256} << 20) + 1);
+  std::ifstream page(write_page(study, (folder / "out").string(), folder.string()));
+  const std::string html((std::istreambuf_iterator<char>(page)), {});
+  for (const char* part : {"3 further ranks are not drawn.", "more are under way at once",
+                           "Further pipelines have no chart: ", "MB are not read: "})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  fs::remove_all(folder);
+}
+
 TEST(Timeline, OfOneStep) {
   const fs::path folder =
       fs::temp_directory_path() / ("tessera-timeline-" + std::to_string(::getpid()));

@@ -31,7 +31,7 @@ TEST(WaitedFor, IsNamedWhereItMatters) {
   ASSERT_EQ(ranks.size(), 2u);
   ranks[0].others_waited = 0.1, ranks[1].others_waited = 5;
   EXPECT_NE(all_said(study).find(
-                "waiting for other ranks 20% (mostly for rank 1: the others 5.00 ms a step)"),
+                "waiting for other ranks 20% (mostly for rank 1: the others 5.0 ms a step)"),
             std::string::npos)
       << all_said(study);
   ranks[1].others_waited = 0.2;

@@ -12,6 +12,7 @@
 #include "measure/environment.h"
 #include "ranks/launch.h"
 #include "report/metrics_log.h"
+#include "train/train_log.h"
 #include "train/train_report.h"
 
 namespace tessera::report::report_test {
@@ -234,6 +235,28 @@ TEST(TrainReport, MemoryIsThatOfTheRankWithTheMost) {
 }
 
 // Who did not choose a folder sees at once which one it is.
+// 100 steps a process, an evaluation of 300 images after every 50, 2 s a step, 30 s an evaluation.
+TEST(Pace, SecondsToGoAreThoseOfStepsAndEvaluationsToCome) {
+  run::Pace pace{.first = 0, .total = 100, .step = 25, .evaluations = 2, .images = 300};
+  EXPECT_DOUBLE_EQ(pace.left(50), 150) << "nothing is known of an evaluation";
+  pace.images_per_s = 5;  // in training; forward alone three times that
+  EXPECT_DOUBLE_EQ(pace.left(50), 150 + 2 * 20);
+  pace.step = 50, pace.under_way_s = 12;  // of the first evaluation
+  EXPECT_DOUBLE_EQ(pace.left(112), 100 + 2 * 20 - 12);
+  pace.under_way_s = 0, pace.evaluated = 1, pace.evaluated_s = 30, pace.evaluations = 1;
+  EXPECT_DOUBLE_EQ(pace.left(130), 100 + 30) << "as long as the one that was seen";
+  pace.under_way_s = 45, pace.step = 100;  // the last one takes longer than the first
+  EXPECT_DOUBLE_EQ(pace.left(275), 0);
+}
+
+// What an earlier process did took none of this one's seconds.
+TEST(Pace, AfterAResumeTheRateIsThatOfThisProcess) {
+  run::Pace pace{.first = 900, .total = 1000, .step = 910, .evaluations = 1, .images = 300};
+  EXPECT_DOUBLE_EQ(pace.left(20), 180);
+  pace.step = 900;  // no step is done yet
+  EXPECT_DOUBLE_EQ(pace.left(0), 0);
+}
+
 TEST(TrainReport, TheFirstLineNamesTheFolder) {
   config::Config config;
   config.run.name = "vit_micro-synthetic-np2";

@@ -70,6 +70,52 @@ TEST(Recognise, EveryFamilyInEveryNaming) {
     }
 }
 
+// The same tensors may stand for another function; only config.json knows.
+TEST(Recognise, WhatIsComputedOtherwiseIsRefusedOrNoted) {
+  const Scratch scratch;
+  models::ModelConfig swin = small_swin();
+  swin.image_h = swin.image_w = 224;
+  const auto write = [&](const models::ModelConfig& m, json config) {
+    std::filesystem::create_directories(scratch / "w");
+    write_silent(scratch / "w" / "model.safetensors", m, Naming::hf);
+    config["num_attention_heads"] = m.heads;
+    write_bytes(scratch / "w" / "config.json", config.dump());
+  };
+  const std::vector<std::pair<models::ModelConfig, json>> others = {
+      {small_vit(), {{"hidden_act", "quick_gelu"}}},
+      {swin, {{"hidden_act", "gelu_new"}}},
+      {small_resnet(), {{"downsample_in_bottleneck", true}}},
+      {small_resnet(), {{"downsample_in_first_stage", true}}},
+      {small_vit(), {{"architecture", "vit_base_patch32_clip_quickgelu_224"}}},
+      {small_vit(), {{"model_args", {{"act_layer", "silu"}}}}},
+      {small_resnet(), {{"architecture", "resnetblur50"}}}};
+  for (const auto& [m, config] : others) {
+    write(m, config);
+    const Error error = error_of([&] { open_weights(scratch / "w"); });
+    EXPECT_EQ(error.kind, ErrorKind::weights);
+    for (const auto& [key, value] : config.items())
+      EXPECT_NE(error.message.find(value.is_object() ? "act_layer" : key), std::string::npos)
+          << error.message;
+    config::Config run;  // a training may start from them, and is told
+    run.model = m, run.init = (scratch / "w").string();
+    std::vector<std::string> notes;
+    weights_to_start_from(run, notes);
+    EXPECT_NE(notes.empty() ? notes.end()
+                            : std::find_if(notes.begin(), notes.end(),
+                                           [](const std::string& note) {
+                                             return note.find("another function") != note.npos;
+                                           }),
+              notes.end());
+  }
+  write(small_vit(), {{"hidden_act", "gelu"}, {"layer_norm_eps", 1e-6}});
+  const auto plain = open_weights(scratch / "w").notes;
+  write(swin, {{"hidden_act", "gelu"}, {"layer_norm_eps", 1e-6}});
+  const auto told = open_weights(scratch / "w").notes;
+  const auto of_norms = [](const std::string& note) { return note.starts_with("the norms of"); };
+  EXPECT_TRUE(std::none_of(plain.begin(), plain.end(), of_norms));
+  EXPECT_TRUE(std::any_of(told.begin(), told.end(), of_norms)) << "Swin's norms add 1e-05";
+}
+
 TEST(Recognise, StrangersAreRefused) {
   const Scratch scratch;
   Tensors tensors(small_vit());
