@@ -5,7 +5,7 @@
 
 face      the tiles and two figures of a study's page beside what the terminal said
 pipeline  the mesh of a layout, and a pipeline's schedule as `tessera explain --schedule-svg` draws it
-results   bars of bench/results with their spread
+results   bars of bench/results with their spread, drawn by this script
 
 A study that is already in the folder is taken as it is (`tessera study studies/quick.toml` makes it). Needs no package.
 """
@@ -94,9 +94,9 @@ def face(options, theme):
     body.append('<rect x="690" y="10" width="500" height="545" rx="12" fill="#11151b"/>')
     for i, colour in enumerate(["#ff5f57", "#febc2e", "#28c840"]):
         body.append(f'<circle cx="{712 + 18 * i}" cy="30" r="5.5" fill="{colour}"/>')
-    for i, line in enumerate(options.terminal[:33]):
-        ink_of = "#7cc0f5" if line.startswith("$") else "#6fd6b2" if line.startswith(("eval", "done")) else "#d6dbe1"
-        body.append(text(706, 58 + 15.2 * i, line[:68], ink_of, 11, mono=True))
+    for i, line in enumerate(options.terminal[:34]):
+        ink_of = "#7cc0f5" if line.startswith("$") else "#8b949e" if line.startswith("  (") else "#6fd6b2" if line.startswith(("eval", "done")) else "#d6dbe1"
+        body.append(text(706, 56 + 14.8 * i, line[:68], ink_of, 11, mono=True))
     picture("face", theme, 1200, 565, "\n".join(body), "A study's page and a terminal")
 
 
@@ -131,41 +131,60 @@ def own_chart(path, x, y, width, theme):
     return body, h * width / w
 
 
-# As in the README's tables and bench/results: (what, ours, low, high, theirs, unit); spread where it was recorded.
-RESULTS = [
-    ("2 Neoverse V1 cores, f32, 2026-11-15 (PyTorch 2.15): GFLOP/s", [("ViT-B/16 inference, batch 8", 128.2, 127.3, 128.4, 109.5), ("vit_tiny_cifar training, batch 64", 117.9, 117.6, 117.9, 69.2)]),
-    ("16 x86-64 cores with AVX-512, f32, 2026-11-15 (PyTorch 2.11): GFLOP/s", [("ViT-B/16 inference, batch 8", 978, 908, 1040, 770), ("vit_tiny_cifar training, batch 64", 722, 674, 740, 494)]),
-]
+NEOVERSE, X86 = "peer_torch_neoverse-v1_2026-11-15.md", "peer_torch_x86-64_2026-11-15.md"
+H200, H200_BEFORE = "cuda_h200_2026-11-17.md", "cuda_peer_h200_2026-11-16.md"
+MS = r"([\d.]+)(?: \(([\d.]+)[-,] ?([\d.]+)[^)]*\))?"  # a median, and in brackets the least and the most where they were recorded
+
+
+def measured(file, before, value=None, behind=""):
+    """(value, low, high) of a row of bench/results: `before` leads to its milliseconds, `behind` from there to its value, unless that is given."""
+    found = re.search(before + MS + behind, (ROOT / "bench" / "results" / file).read_text(), re.M)
+    ms, least, most = (float(v) if v else None for v in found.groups()[:3])
+    value = value or float(found.group(4).replace(",", ""))
+    return (value, value * ms / most, value * ms / least) if least else (value, None, None)
+
+
+def cpu_rows(file):
+    last = r" \|.*?([\d,.]+) (?:\([^)]*\) )?\| [\d.]+ ?(?:\([^)]*\) )?\|$"  # GFLOP/s stand before the ratio
+    return [(name, *(measured(file, rf"^\| {case} \| {side} \| ", behind=last) for side in ("tessera", "torch")))
+            for name, case in [("ViT-B/16 inference, batch 8", "infer vit_b_16 b8"), ("vit_tiny_cifar training, batch 64", "train vit_tiny_cifar b64")]]
 
 
 def h200_rows():
-    """The table of the README: model, ours and the compiled peer's images a second in training."""
+    """The README's images a second in training, ours and torch.compile's, with the spread of the row that each is from."""
+    turns = r"^\| {} \| train \| "
+    ours = {"vit_b_16": (H200, turns.format("vit_b_16")), "swin_t": (H200, r"^\| swin_t \| 256 \| "), "resnet50": (H200, turns.format("resnet50"))}
+    compiled = {"vit_b_16": (H200, r"commit 9a08df7[^~]*?" + turns.format("vit_b_16") + r"(?:[^|]*\|){3} "),
+                "resnet50": (H200_BEFORE, turns.format("resnet50") + r"(?:[^|]*\|){3} ")}
     rows = []
     for line in (ROOT / "README.md").read_text().splitlines():
         found = re.match(r"\| (vit_b_16|swin_t|resnet50) \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \|", line)
         if found:
-            rows.append((f"{found.group(1)} training, batch 256", *(float(found.group(i).replace(",", "")) for i in (2, 4))))
+            model, here, there = found.group(1), *(float(found.group(i).replace(",", "")) for i in (2, 4))
+            rows.append((f"{model} training, batch 256", measured(*ours[model], here), measured(*compiled[model], there) if model in compiled else (there, None, None)))
     return rows
 
 
 def results(options, theme):
+    """Bars drawn here, of numbers that are read from the README's table and from bench/results; whiskers from the least to the most."""
     ink = INK[theme]
     body, y = [], 30
-    groups = RESULTS + [("one H200, bf16, 2026-11-17 (PyTorch 2.11, torch.compile; vit_b_16 in turns, the others on another day): images/s", [(n, a, None, None, b) for n, a, b in h200_rows()])]
+    groups = [("2 Neoverse V1 cores, f32, 2026-11-15 (PyTorch 2.15): GFLOP/s", cpu_rows(NEOVERSE)),
+              ("16 x86-64 cores with AVX-512, f32, 2026-11-15 (PyTorch 2.11): GFLOP/s", cpu_rows(X86)),
+              ("one H200, bf16, 2026-11-16 and 17 (PyTorch 2.11, torch.compile at its best in turns; swin_t's on another day): images/s", h200_rows())]
     for title, rows in groups:
         body.append(text(20, y, title, ink["text"], 13, weight=600))
         y += 12
-        most = max(max(r[1], r[3] or 0, r[4]) for r in rows)
-        for name, ours, low, high, theirs in rows:
-            for label, value, colour in [("Tessera", ours, ink["bar"]), ("PyTorch", theirs, ink["peer"])]:
+        most = max(max(side[0], side[2] or 0) for row in rows for side in row[1:])
+        for name, ours, theirs in rows:
+            for label, (value, low, high), colour in [("Tessera", ours, ink["bar"]), ("PyTorch", theirs, ink["peer"])]:
                 w = 560 * value / most
                 body.append(text(330, y + 14, f"{name}, {label}" if label == "Tessera" else label, ink["text" if label == "Tessera" else "soft"], 12, anchor="end"))
                 body.append(f'<rect x="340" y="{y + 3}" width="{w:.1f}" height="15" rx="2" fill="{colour}"/>')
-                if label == "Tessera" and low:
+                if low:
                     a, b = 340 + 560 * low / most, 340 + 560 * high / most
                     body.append(f'<path d="M{a:.1f} {y + 10.5}H{b:.1f}M{a:.1f} {y + 6}V{y + 15}M{b:.1f} {y + 6}V{y + 15}" stroke="{ink["text"]}" fill="none"/>')
-                end = 560 * high / most if label == "Tessera" and high else w
-                body.append(text(350 + end, y + 15, f"{value:,.0f}", ink["text"], 12))
+                body.append(text(350 + max(w, 560 * (high or 0) / most), y + 15, f"{value:,.0f}", ink["text"], 12))
                 y += 20
             y += 6
         y += 26

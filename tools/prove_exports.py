@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,7 @@ arguments.add_argument("--report")
 options = arguments.parse_args()
 tolerance = 1e-5
 rows, failures = [], 0
+ROOT = Path(__file__).resolve().parent.parent
 scratch = Path(tempfile.mkdtemp(prefix="tessera-exports-"))
 
 
@@ -285,9 +287,39 @@ def main():
     from_hf("hf resnet", t.ResNetConfig(embedding_size=16, hidden_sizes=[16, 32, 64], depths=[1, 2, 1], layer_type="basic",
                                         num_labels=6), t.ResNetForImageClassification, (224, 224))
     prove_pickle()
+    prove_other_functions()
+    prove_readme()
     if options.large:
         for name in ("vit_b_16", "swin_t", "resnet50"):
             from_torchvision(name, getattr(tv, name)(), (224, 224))
+
+
+def prove_other_functions():
+    """Tensors of ours and another function: only config.json tells, and it is refused."""
+    t = transformers
+    small = {"hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 64, "image_size": 32, "patch_size": 8}
+    resnet = {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "layer_type": "bottleneck"}
+    for name, config, kind in [("quick_gelu", t.ViTConfig(**small, hidden_act="quick_gelu"), t.ViTForImageClassification),
+                               ("downsample_in_bottleneck", t.ResNetConfig(**resnet, downsample_in_bottleneck=True), t.ResNetForImageClassification)]:
+        kind(config).save_pretrained(scratch / name)
+        done = tessera("ckpt", "export", scratch / name, "--out", scratch / "never", "--naming", "hf", ok=False)
+        record(f"hf, {name}", "is refused", done.returncode == 4 and name in done.stderr, note=done.stderr.strip().splitlines()[0][-110:])
+
+
+def prove_readme():
+    """The README's block of Python, as it stands, in a folder where its commands before and after it are run."""
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S).group(1)
+    folder = scratch / "readme"
+    folder.mkdir()
+    tessera("train", "--model", "vit_micro", "--steps", 2, "--set", "data.train_size=64", "--set", "data.test_size=16", "--out", folder / "vit", "--quiet")
+    tessera("ckpt", "export", folder / "vit", "--out", folder / "exported", "--naming", "timm")
+    pictures = sorted((ROOT / "tests/golden/pictures").glob("*.png"))
+    before = our_logits(folder / "vit", *pictures)
+    done = subprocess.run([sys.executable, "-c", block], cwd=folder, capture_output=True, text=True)
+    record("README", "its Python runs as it stands", done.returncode == 0, note=done.stderr.strip()[-110:])
+    record("README", "the weights that come back have our logits", difference(our_logits(folder / "exported", *pictures), before))
+    model = tessera("ckpt", "export", folder / "swin_t.safetensors", "--out", folder / "swin", "--naming", "torchvision", ok=False)
+    record("README", "swin_t.safetensors is recognised", model.returncode == 0 and "swin_t" in model.stderr, note=model.stderr.strip()[:110])
 
 
 def prove_refusals():

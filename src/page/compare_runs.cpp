@@ -65,6 +65,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> differing(
   std::vector<std::string> keys;
   for (const NamedRun& run : runs) {
     Facts facts = facts_of(*run.record);
+    facts.emplace_back("seed", std::to_string(run.record->seed));
     for (const auto& [key, value] : run.record->settings)
       if (!said_by_facts(*run.record, key, value)) facts.emplace_back(key, value);
     for (const auto& [key, value] : facts)
@@ -82,6 +83,23 @@ std::vector<std::pair<std::string, std::vector<std::string>>> differing(
     if (std::any_of(values.begin(), values.end(),
                     [&](const std::string& v) { return v != values.front(); }))
       out.emplace_back(key, std::move(values));
+  }
+  return out;
+}
+
+// What was trained, as far as it is the same in all of them.
+Facts in_common(const std::vector<NamedRun>& runs) {
+  Facts out;
+  for (const auto& fact : facts_of(*runs.front().record)) {
+    const bool shown = fact.first == "model" || fact.first == "data" || fact.first == "dtype" ||
+                       fact.first == "layout" || fact.first == "global batch" ||
+                       fact.first == "steps" || fact.first == "cpu";
+    if (shown && !fact.second.empty() &&
+        std::all_of(runs.begin(), runs.end(), [&](const NamedRun& run) {
+          const Facts theirs = facts_of(*run.record);
+          return std::find(theirs.begin(), theirs.end(), fact) != theirs.end();
+        }))
+      out.push_back(fact);
   }
   return out;
 }
@@ -196,6 +214,7 @@ std::string write_runs_beside(const std::vector<Study>& studies, const std::stri
   const std::string title = fmt::format("{} runs beside each other", runs.size());
   page.html("<h1>" + title + "</h1>\n");
   page.markdown_ += "# " + title + "\n\n";
+  page.facts(in_common(runs));
   page.section("results", "Results");
   const Table results = results_table(runs);
   page.table(results);

@@ -89,6 +89,31 @@ TEST(Readme, LinksLeadSomewhere) {
   }
 }
 
+// The picture of the results shows the numbers of the tables (tools/make_pictures.py draws it).
+TEST(Readme, ThePictureOfTheResultsHasTheNumbersOfTheTable) {
+  std::istringstream lines(read(fs::path(TESSERA_SOURCE_DIR) / "README.md"));
+  int rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    std::vector<std::string> cells;
+    std::istringstream row(line);
+    for (std::string cell; std::getline(row, cell, '|');) cells.push_back(cell);
+    if (cells.size() != 8 ||
+        !(cells[1] == " vit_b_16 " || cells[1] == " swin_t " || cells[1] == " resnet50 "))
+      continue;
+    ++rows;
+    for (const char* theme : {"light", "dark"})
+      for (const std::size_t column : {2u, 4u}) {  // ours, torch.compile's
+        const std::string value = cells[column].substr(1, cells[column].size() - 2);
+        EXPECT_NE(read(fs::path(TESSERA_SOURCE_DIR) / "docs/pictures" /
+                       ("results-" + std::string(theme) + ".svg"))
+                      .find(">" + value + "<"),
+                  std::string::npos)
+            << line << ": " << value;
+      }
+  }
+  EXPECT_EQ(rows, 3);
+}
+
 // The pictures of the repository are named after what they show.
 void expect_pictures_right(const fs::path& weights) {
   std::istringstream lines(run("predict --weights " + weights.string() +

@@ -261,6 +261,9 @@ TEST_F(Face, AnyNumberOfRunsStandBesideEachOther) {
   EXPECT_TRUE(has(page, ">0.002<") && has(page, "optim.lr"));
   for (const char* causal : {"because", "that did", "leads to", "makes it"})
     EXPECT_FALSE(has(page, causal)) << causal;
+  EXPECT_TRUE(has(page, "<dt>model</dt>")) << "what all of them trained";
+  runs[1].parts[0].points[0].repeats[0].record->seed = 4711;  // which no other key tells
+  EXPECT_TRUE(has(text_of(write_runs_beside(runs, (folder_ / "out").string())), "4711"));
   std::string lines;
   for (const std::string& line : runs_beside(runs)) lines += line + "\n";
   EXPECT_TRUE(has(lines, "differs: optim.lr: 0.001 | 0.002 | 0.004")) << lines;
