@@ -287,7 +287,7 @@ void print_text(const config::Config& config, const ExplainOptions& options, con
                            : "");
   print_communication(plan::communication(plan), plan.rank);
   print_memory(plan, ranks, e.world > 1);
-  if (e.run_memory) say_lines(stdout, e.run_memory->text(e.world > 1));
+  if (e.run_memory) report::say_cut(e.run_memory->text(e.world > 1));
   if (e.pipeline) say_lines(stdout, e.pipeline->text(report::chart_columns()));
   if (!e.unmeasured.empty()) report::say_sentence("\nnothing is measured: {}\n", e.unmeasured);
   say(stdout, "\n{:16} {:>9} {:>12}\n", "pass", "ms", "equations");

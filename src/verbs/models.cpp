@@ -36,9 +36,9 @@ int list_models(bool json) {
                      {"flops", flops},
                      {"note", row.note}});
     else
-      say(stdout, "{:18} {:>10} {:>10} {:>10.3f}  {}\n", row.name,
-          fmt::format("{}x{}x{}", m.image_h, m.image_w, m.channels), report::millions(params),
-          flops * 1e-9, row.note);
+      report::say_sentence("{:18} {:>10} {:>10} {:>10.3f}  {}\n", row.name,
+                           fmt::format("{}x{}x{}", m.image_h, m.image_w, m.channels),
+                           report::millions(params), flops * 1e-9, row.note);
   }
   if (json)
     report::print_document(all);
