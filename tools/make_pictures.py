@@ -69,7 +69,7 @@ def wrap(words, most):
 def tile(x, y, w, h, label, value, what, ink):
     out = [f'<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="8" fill="{ink["page"]}" stroke="{ink["line"]}"/>',
            text(x + 12, y + 20, label.upper(), ink["soft"], 10), text(x + 12, y + 48, value, ink["text"], 22 if len(value) < 9 else 18, weight=700)]
-    out += [text(x + 12, y + 66 + 14 * i, line, ink["soft"], 11) for i, line in enumerate(wrap(what, int((w - 20) / 5.9))[:3])]
+    out += [text(x + 12, y + 64 + 13.5 * i, line, ink["soft"], 11) for i, line in enumerate(wrap(what, int((w - 20) / 6.2))[:4])]
     return "\n".join(out)
 
 
