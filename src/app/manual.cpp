@@ -103,7 +103,7 @@ std::string in_table(std::string text) {
   return text;
 }
 
-// Of both manuals (base/check.h has the numbers).
+// Both manuals have them; the numbers are those of base/check.h.
 constexpr std::pair<const char*, const char*> exit_codes[] = {
     {"0", "ok"},
     {"1",

@@ -392,8 +392,7 @@ int train(const config::Config& config, const TrainOptions& options, comm::Comm*
     const bool told = error.message.find("are free") != error.message.npos;
     if (const auto room = files::free_bytes(config.run.out);
         error.kind == ErrorKind::disk && !told && room)
-      error.and_also(fmt::format("{:.1f} MB are free where the run folder lies",
-                                 static_cast<double>(*room) * 1e-6));
+      error.and_also(fmt::format("{} MB are free at the run folder", *room / 1'000'000));
     throw;
   }
 }
