@@ -59,7 +59,7 @@ def picture(name, theme, width, height, body, title):
 
 def wrap(words, most):
     lines = [""]
-    for word in words.split():
+    for word in words.replace("n = ", "n\u00a0=\u00a0").split(" "):
         if len(lines[-1]) + len(word) + 1 > most:
             lines.append("")
         lines[-1] += (" " if lines[-1] else "") + word
