@@ -19,7 +19,9 @@ latter against one rank of the same framework without any wrapper. "RSS" is the 
 memory of any process of the run at its peak, as the kernel counted it. PyTorch runs with the
 fastest of its settings on one rank (fused AdamW, oneDNN, channels_last). Every run is checked: the
 images that went through the model, the updates and the parameters must be those of the other side.
-Lines in --jsonl add up, so a campaign may be run in pieces. See bench/README.md.
+A run during which other processes had more than --others of the machine is repeated. Lines in
+--jsonl add up, and a round that was cut goes on where it ended (--budget), so a campaign may be run
+in pieces. See bench/README.md.
 """
 import argparse
 import datetime
@@ -183,7 +185,7 @@ class Campaign:
     def measure(self, case, side, ranks, images, number):
         options, known = self.options, self.setting(case)
         step_ms = known["ms"] * images / ranks / known["images"]
-        steps = WARM + max(8, min(100, round(1e3 * options.seconds / step_ms)))
+        steps = WARM + max(5, min(100, round(1e3 * options.seconds / step_ms)))
         apart = side.startswith(("fsdp2", "deepspeed"))  # They take contiguous weights only.
         spec = {"side": side, "model": case.model, "batch": images // ranks, "steps": steps,
                 "threads": options.threads, "setting": known["contiguous" if apart else "setting"]}
@@ -199,6 +201,10 @@ class Campaign:
         if "failed" in found:
             self.add(kind="failed", why=found["failed"], **row)
             print(f"{row}: {found['failed']}", file=sys.stderr)
+            return
+        if found["others"] > options.others:
+            self.add(kind="disturbed", others=found["others"], **row)
+            print(f"{row}: disturbed by others, {found['others']:.2f}", file=sys.stderr)
             return
         others = self.of("run", model=case.model)
         params = others[0]["params"] if others else found["params"]
@@ -313,7 +319,8 @@ def main():
     parser.add_argument("--threads", type=int, default=1, help="of a rank")
     parser.add_argument("--cases", default=CASES, help="MODEL:IMAGES[:STRONG],...")
     parser.add_argument("--sides", default=",".join(SIDES), help="on several ranks")
-    parser.add_argument("--rounds", type=int, default=3, help="more than those in --jsonl")
+    parser.add_argument("--rounds", type=int, default=3, help="with those in --jsonl")
+    parser.add_argument("--budget", type=float, default=1e9, help="seconds after which none begins")
     parser.add_argument("--seconds", type=float, default=4.0, help="steps of a run, about")
     parser.add_argument("--limit", type=float, default=600, help="seconds a run may take")
     parser.add_argument("--others", type=float, default=0.05,
@@ -332,10 +339,13 @@ def main():
              or not side.startswith(("accelerate", "deepspeed"))]
     campaign = Campaign(options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # Children are ended, too.
-    for case, _ in itertools.product(cases, range(0 if options.report else options.rounds)):
-        number = max((run["round"] for run in campaign.of("run", model=case.model)), default=0) + 1
+    until = time.monotonic() + options.budget
+    for number, case in itertools.product(range(1, options.rounds + 1), cases):
         for side, n, images in case.runs(ranks, sides)[::1 if number % 2 else -1]:
-            campaign.measure(case, side, n, images, number)
+            done = campaign.of("run", model=case.model, side=side, ranks=n, images=images,
+                               round=number, threads=options.threads)
+            if not (done or options.report or time.monotonic() > until):
+                campaign.measure(case, side, n, images, number)
     report(campaign, cases, ranks)
 
 
