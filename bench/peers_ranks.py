@@ -301,7 +301,7 @@ def report(campaign, cases, ranks):
                   f"with contiguous weights (FSDP2, DeepSpeed): {line['contiguous']}.")
     started = [run["start_mb"] for run in campaign.of("run") if "start_mb" in run]
     if started:
-        others = [100 * run["others"] for run in campaign.of("run")]
+        others = [100 * run["others"] for run in campaign.of("run") if "others" in run]
         print(f"Other processes used {spread(others, 1)}% of the machine during a run.")
         print(f"Of a peer's RSS {statistics.median(started):.0f} MB are PyTorch's libraries, "
               "loaded before the model is built.")
