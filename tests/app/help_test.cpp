@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "app/binary.h"
-#include "app/terminal.h"
 #include "app/verbs_of_manual.h"
+#include "terminal.h"
 
 namespace tessera::test::help_test {
 namespace {

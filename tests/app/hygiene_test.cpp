@@ -8,9 +8,9 @@
 #include <set>
 
 #include "app/binary.h"
-#include "app/terminal.h"
 #include "app/verbs_of_manual.h"
 #include "base/printable.h"
+#include "terminal.h"
 
 namespace tessera::test::hygiene_test {
 namespace {
