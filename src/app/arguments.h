@@ -1,6 +1,6 @@
-// What several verbs take on the command line: a configuration (a file, --set and flags that stand
-// for keys), or weights with the ranks that run them. Convention: the objects outlive the parsing,
-// which fills them.
+// Options that several verbs take on the command line: a configuration (a file, --set and flags
+// that stand for keys), or weights with the ranks that run them. Convention: the objects outlive
+// the parsing, which fills them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -37,8 +37,8 @@ struct ConfigArguments {
   std::string given() const;  // all of it, as it was typed; "": nothing
   // `world`: the ranks that run; 0: nothing runs, or the configuration says how many to start.
   config::Loaded load_all(config::Purpose purpose, int world) const;
-  // What was decided or ignored goes to stderr; with --deepspeed so does the table of effective
-  // values, if asked for.
+  // Notes about keys that were derived or ignored go to stderr; with --deepspeed so does the table
+  // of effective values, if asked for.
   config::Config load(config::Purpose purpose, int world = 1, bool table = false,
                       bool speaks = true) const;
 };

@@ -1,4 +1,4 @@
-// What libraries throw, as an Error with its exit code.
+// Turns exceptions of libraries into an Error with its exit code.
 #pragma once
 
 #include <exception>

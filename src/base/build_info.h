@@ -1,4 +1,4 @@
-// What this build is: its version, the commit it was made of, and the compiler.
+// Facts about this build: its version, the commit it was made of, and the compiler.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What is measured once on a machine is kept in a folder of the user's, each in a file of its own
-// with a lock beside it.
+// A folder of the user's for measurements that a machine needs once: each is a file with a lock
+// beside it.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What the control group of this process says of memory (version 2, or version 1's memory
+// Memory limits and events of this process's control group (version 2, or version 1's memory
 // controller). Convention: the group is looked up at every call, nothing is remembered; where a
 // container hides the path of its group, the root of what it sees is the group.
 #pragma once

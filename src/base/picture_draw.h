@@ -1,6 +1,6 @@
-// What training does to one picture of a batch, as plain numbers: who draws them (data/) and who
-// moves the pixels (the op augment, on any device) share this row. Convention: it is one row of a
-// table i32[n, 16]; boxes count pixels of the picture after the crop and the mirror.
+// The augmentation of one picture of a batch as plain numbers: data/ draws them, the op augment
+// moves the pixels on any device. Convention: it is one row of a table i32[n, 16]; boxes count
+// pixels of the picture after the crop and the mirror.
 #pragma once
 
 #include <cstddef>

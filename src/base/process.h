@@ -1,5 +1,5 @@
-// What the kernel says of a process, what this machine is called, and how mpirun is found and told
-// what containers need.
+// Facts about processes and this machine's name, and how mpirun is found and told what containers
+// need.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ struct Retention {
   std::int64_t keep = 2;  // newest that stay
   bool keep_best = true;  // and the one of Progress::best_step
 };
-// What the thread that writes a checkpoint and the one that trains tell each other.
+// Messages between the thread that writes a checkpoint and the one that trains.
 struct SaveState {
   std::atomic<bool> cancelled = false;  // other ranks may never write their part
   std::atomic<int> waits_for = -1;      // the rank whose part is not there yet
@@ -94,9 +94,8 @@ std::int64_t newest_step(const Ranks& ranks, const std::filesystem::path& run);
 // A rank that cannot read what the others can has taken an older one (-1: none):
 // AgreedError(weights).
 void expect_same_step(const Ranks& ranks, const std::filesystem::path& run, std::int64_t step);
-// What a run that goes on from `step` does with newer checkpoints, which could not be used: they
-// stay under another name (ckpt/aside-step-N), and a note says so. Error(disk) when that cannot be
-// done.
+// Sets newer checkpoints aside, which a run that goes on from `step` could not use: they stay under
+// another name (ckpt/aside-step-N), and a note says so. Error(disk) when that cannot be done.
 void set_newer_aside(const std::filesystem::path& run, std::int64_t step,
                      std::vector<std::string>& notes);
 // Checkpoints older than `step`, which is on the disk, but for those that `retention` keeps.

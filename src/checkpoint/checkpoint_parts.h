@@ -24,7 +24,7 @@ ShardTable write_own_shards(const std::filesystem::path& folder, int rank,
 std::string table_text(const ShardTable& table);
 void add_table(const std::string& text, ShardTable& into);
 
-// What a rank other than the first does: writes, and says so; what goes wrong is said too, and
+// Writes the part of a rank other than the first and reports it; an error is reported too, and
 // thrown.
 void write_part(const std::filesystem::path& folder, int rank, const Snapshot& snapshot);
 

@@ -25,7 +25,7 @@ class SaveInterval {
   // A checkpoint of this step held the loop up for cost_s; a step takes step_s.
   void saved(std::int64_t step, double cost_s, double step_s);
   void again(std::int64_t step);  // the next as soon as the first
-  // What was chosen, in a sentence, when it has changed much since that was last asked; else "".
+  // The chosen interval in a sentence, when it has changed much since the last call; else "".
   std::string remark();
 
  private:

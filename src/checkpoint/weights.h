@@ -22,8 +22,8 @@ namespace tessera::run {
 // say.
 models::ModelConfig model_of(const files::Safetensors& file);
 
-// What may be changed to make a file fit (`--init`). Without: a file that does not fit exactly is
-// refused.
+// Changes that are allowed to make a file fit (`--init`). Without any, a file that does not fit
+// exactly is refused.
 struct Adapt {
   bool interpolate_positions =
       false;  // position embeddings of another grid of patches, bias tables of another window

@@ -12,7 +12,7 @@
 
 namespace tessera::run {
 
-// What a file gives a model once it fits.
+// The tensors and notes that a file gives a model once it fits.
 struct FittedFile {
   models::NameMap tensors;  // by canonical name; of a parameter in parts the first one's
   // The names of all parts, in order, of parameters that the file keeps in parts.

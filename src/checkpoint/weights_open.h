@@ -42,11 +42,12 @@ std::filesystem::path weight_file(const std::filesystem::path& path);
 // and one where they say that their images had another mean and deviation than the run's.
 ParamSource weights_to_start_from(const config::Config& config, std::vector<std::string>& notes);
 
-// What turns pixels in [0, 1] into what the model reads: {"mean": [...], "std": [...]}, a number
-// per channel.
+// The normalisation from pixels in [0, 1] to the model's input: {"mean": [...], "std": [...]}, a
+// number per channel.
 nlohmann::json preprocess_of(const models::ModelConfig& model,
                              const data::Normalisation& statistics = {});
-// What evaluation of a run does with its images, so that whoever loads the weights does the same.
+// The preprocessing of a run's evaluation, written beside the weights so that their reader does the
+// same.
 nlohmann::json preprocess_of(const config::Config& config);
 
 }  // namespace tessera::run

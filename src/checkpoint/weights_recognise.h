@@ -13,7 +13,7 @@
 
 namespace tessera::run {
 
-// What the two files beside a weight file say; empty where there are none.
+// The contents of the two files beside a weight file; empty where there are none.
 struct Beside {
   nlohmann::json config = nlohmann::json::object(), processor = nlohmann::json::object();
 };

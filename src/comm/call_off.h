@@ -1,8 +1,8 @@
-// What a card waits for from other ranks must be called off before this process ends: a thread that
-// learns that the job is over (the watchdog) asks for it here. The same thread asks how far the
-// card has come, since a rank that is inside a call of the driver cannot tell. Convention: whoever
-// has such operations under way keeps a CallOff for as long; what it was given may be called from
-// any thread at any time, and comes back soon.
+// Calls off what a card waits for from other ranks, which must happen before this process ends: a
+// thread that learns that the job is over (the watchdog) asks for it here. The same thread asks how
+// far the card has come, since a rank that is inside a call of the driver cannot tell. Convention:
+// whoever has such operations under way keeps a CallOff for as long; what it was given may be
+// called from any thread at any time, and comes back soon.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ class CallOff {
 // process is expected to end.
 void call_off_all(double most_s);
 
-// What a rank does, with what its card did since the rank itself last looked.
+// The state of a rank, with what its card did since the rank itself last looked.
 Look look_with_cards(const Heartbeat& heartbeat);
 
 }  // namespace tessera::comm

@@ -140,7 +140,7 @@ class Comm {
 
   Traffic traffic() const;
   void reset_traffic() { traffic_ = {}; }
-  // What a device moves between these ranks by itself counts as if a verb had moved it.
+  // Counts bytes that a device moved between these ranks by itself as if a verb had moved them.
   void count(Verb verb, std::int64_t bytes);
 
   // From now on every verb is noted in `heartbeat` (heartbeat.h), which must outlive this, as one

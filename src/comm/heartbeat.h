@@ -1,4 +1,4 @@
-// What a rank is doing, noted by itself as it goes and read by others at any time: when it last
+// The state of a rank, noted by itself as it goes and read by others at any time: when it last
 // moved, which operation of which group it waits in or left last, and where in the run that is.
 // Convention: one rank writes, on one thread at a time; anybody reads, without locks, also from
 // another process that shares the memory. A text that is being written is read again, so a look
@@ -19,7 +19,7 @@ namespace tessera::comm {
 
 inline bool between_two(Verb verb) { return verb == Verb::send || verb == Verb::recv; }
 
-// What a reader sees: plain values.
+// A copy of the state for a reader: plain values.
 struct Look {
   // Operations of a group are counted from 1, messages between two ranks left out. Ranks with the
   // same name and color are one group.

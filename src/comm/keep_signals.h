@@ -1,5 +1,4 @@
-// What a crash means to this process, kept through the start of a library that wants it to mean
-// something else.
+// Keeps this process's handlers of crash signals through the start of a library that sets its own.
 #pragma once
 
 #include <csignal>

@@ -12,7 +12,7 @@ namespace tessera::comm {
 // Error(usage) in a build without MPI.
 void mpi_own(Verb verb, ConstBytes in, Bytes out);
 
-// What the MPI library calls itself: "Open MPI v4.1.4"; "": this build has none. It may be asked
+// Name and version of the MPI library: "Open MPI v4.1.4"; "": this build has none. It may be asked
 // before MPI is initialised.
 std::string mpi_version();
 

@@ -1,6 +1,6 @@
-// What a reduction computes, for every back end: elements of several buffers combined in the order
-// of the buffers. Convention: bf16 and f16 are accumulated in f32 and rounded once; integers wrap;
-// a NaN anywhere makes max and min NaN.
+// Reductions for every back end: elements of several buffers are combined in the order of the
+// buffers. Convention: bf16 and f16 are accumulated in f32 and rounded once; integers wrap; a NaN
+// anywhere makes max and min NaN.
 #pragma once
 
 #include <cstddef>

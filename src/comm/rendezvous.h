@@ -23,7 +23,7 @@ namespace tessera::comm {
 
 struct Group;
 
-// What all ranks of an operation must agree on.
+// The arguments of an operation that all ranks must agree on.
 struct Call {
   std::string_view what;  // the verb, or split
   ir::DType dtype = ir::DType::u8;
@@ -33,8 +33,8 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-// What one rank brings. Offsets of the parts, one more than ranks: callers may reuse their counts
-// at once.
+// One rank's buffers. The offsets of the parts are one more than ranks; callers may reuse their
+// counts at once.
 struct Entry {
   ConstBytes in{};
   Bytes out{};

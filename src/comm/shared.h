@@ -33,7 +33,7 @@ static_assert(direct_bytes <= chunk_bytes && std::atomic<std::uint64_t>::is_alwa
 
 using Flag = std::atomic<std::uint32_t>;
 
-// What a rank tells the others, on a cache line of its own.
+// The fields that a rank shows the others, on a cache line of their own.
 struct alignas(64) Face {
   std::atomic<std::uint64_t> started;   // operations that are published
   std::atomic<std::uint64_t> position;  // operation << chunk_bits | chunks of it that this rank has

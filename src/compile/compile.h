@@ -13,12 +13,13 @@
 
 namespace tessera::run {
 
-// What the images of a batch are: pixels u8, which the program normalises; numbers that whoever
-// feeds it has normalised; pixels with draws, by which the program augments them; or the places of
+// The form of a batch's images: pixels u8, which the program normalises; numbers that whoever feeds
+// it has normalised; pixels with draws, by which the program augments them; or the places of
 // samples in the pictures that the device holds, with draws where there is something to augment.
 enum class ImageForm { pixels, numbers, drawn, held };
 
-// What a plan is for. Inputs are always images and (but for predict) labels and inv_count; outputs:
+// The purpose of a plan. Inputs are always images and (but for predict) labels and inv_count;
+// outputs:
 //   train        loss, correct, grad_norm, ok, and the updated weights and state
 //   gradients    loss, correct, logits, grad.<parameter>; parameters are inputs of their own
 //   evaluate     loss, correct, correct5, logits
@@ -55,8 +56,8 @@ inline Compiled compile(const config::Config& config, Goal goal,
   return compile(resolve(config), goal, micro, target, options, weights, rank, form);
 }
 
-// What the configuration does to a parameter: its group of the optimizer, or nothing where it is
-// frozen or a buffer.
+// The optimizer's group of a parameter under this configuration; nothing where it is frozen or a
+// buffer.
 std::optional<transforms::Group> group_of(const config::Config& config, const models::Param& param);
 
 ir::Role role_of(Weights weights);  // of their buckets

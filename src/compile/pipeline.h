@@ -1,4 +1,4 @@
-// What a configuration's pipeline is: its schedule, and the stage of every parameter. Convention: a
+// The pipeline of a configuration: its schedule, and the stage of every parameter. Convention: a
 // pipeline is there when a mesh has stages (pp > 1), or when one rank runs several segments of a
 // training step by turns.
 #pragma once
@@ -26,7 +26,8 @@ std::vector<std::int64_t> micro_batches_for(const config::Config& config, Goal g
 // Checked; Error(usage) that names what is wrong with one that was given as a file.
 transforms::Schedule schedule_of(const StepSpec& spec, Goal goal, int micros);
 transforms::Schedule schedule_of(const config::Config& config, Goal goal, int micros);
-// What the file says, checked against the configuration; none where the schedule is no file's.
+// The schedule of the file, checked against the configuration; none where the schedule is no
+// file's.
 std::optional<transforms::Schedule> read_schedule(const config::Config& config);
 void check_schedule(const config::Config& config);  // the same before anything runs
 // By formula, for stages of equal cost; none for a schedule from a file.

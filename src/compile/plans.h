@@ -21,7 +21,8 @@ struct PlanKey {
 };
 std::string name_of(const PlanKey& key);  // "train 20", "evaluate 11 (average)"
 
-// What a training goes through, from its configuration and the number of samples that it uses.
+// Epochs, steps and batch sizes of a training, from its configuration and the number of samples
+// that it uses.
 struct RunExtent {
   std::int64_t samples = 0, test = 0;  // of the training set as far as it is used; of the test set
   std::int64_t batch = 0;              // samples of a whole batch: no more than there are

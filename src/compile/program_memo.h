@@ -35,8 +35,8 @@ class ProgramMemo {
   using Made = std::shared_ptr<const GlobalProgram>;
   explicit ProgramMemo(std::size_t most_eqns) : most_eqns_(most_eqns) {}
 
-  // What `make` gives for this key, made once. Where making fails, everybody who asked makes it and
-  // has an error of their own; nothing is kept.
+  // The result of `make` for this key, made once. Where making fails, every caller makes it and
+  // gets its own error; nothing is kept.
   Made get(const ProgramKey& key, const std::function<GlobalProgram()>& make);
   std::size_t kept_eqns() const;
 

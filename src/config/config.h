@@ -171,8 +171,8 @@ struct Run {
   bool operator==(const Run&) const = default;
 };
 
-// What was asked for where fewer ranks are left than that (config/shrink.h); no key. dp = 0: all
-// are here.
+// The layout that was asked for, where fewer ranks are left than that (config/shrink.h); no key. dp
+// = 0: all are here.
 struct Whole {
   std::int64_t dp = 0, np = 0, micro = 0, accumulate = 0;
   std::vector<double> shares;  // parallel.weights
@@ -215,8 +215,8 @@ struct Target {
 };
 Target parse_until(std::string_view text);
 
-// What is not trained: "none" -> 0, "backbone" (all but the head) -> -1, "N": the embeddings (or
-// stem) and the first N - 1 layers -> N.
+// The part that is not trained: "none" -> 0, "backbone" (all but the head) -> -1, "N": the
+// embeddings (or stem) and the first N - 1 layers -> N.
 std::int64_t parse_freeze(std::string_view text);
 
 // "none" -> 0, "full" -> 1 (every block is recomputed from its input), "every=N" -> N (the input of

@@ -22,8 +22,8 @@ struct Image {
 using Ref = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::int64_t>*,
                          Image, Span*, std::array<double, 2>*, ListOrWord*, std::vector<double>*>;
 
-// What a key accepts. Numbers (also those in lists): low..high; words: `choices`, and `later` ones
-// that are known but that validation refuses.
+// The values that a key accepts. Numbers (also those in lists): low..high; words: `choices`, and
+// `later` ones that are known but that validation refuses.
 struct Accepts {
   double low = -std::numeric_limits<double>::infinity(),
          high = std::numeric_limits<double>::infinity();

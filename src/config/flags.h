@@ -30,7 +30,7 @@ std::vector<Override> all_from_flag(const Flag& flag, std::string_view value);
 // A value as other programs write it, in our words: of precision.dtype "fp16" and "bfloat16", of
 // model.name timm's and Hugging Face's names of the presets. Any other stays as it is.
 std::string in_our_words(std::string_view key, std::string_view value);
-// What stands in our place of a flag that other programs have ("--fp16"): a sentence; "": nothing.
+// Our replacement for a flag that other programs have ("--fp16"), in a sentence; "": there is none.
 std::string_view answer_to_foreign_flag(std::string_view flag);
 
 }  // namespace tessera::config

@@ -1,6 +1,6 @@
-// What a configuration names outside itself: data that is drawn or lies in a folder, and weights to
-// start from. Convention: nothing is opened. What is inside a folder or a file is found out by
-// whoever reads it, with an exit code of its own.
+// Names in a configuration that lead outside of it: data that is drawn or lies in a folder, and
+// weights to start from. Convention: nothing is opened. The reader of a folder or a file finds out
+// what is inside, with an exit code of its own.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What is wrong with a configuration, and where: problems are collected, never thrown one by one,
+// Problems of a configuration, each with its place: they are collected, never thrown one by one,
 // and shown all at once. Convention: ConfigError composes tessera::Error's own text, so that
 // `"error: " + what()` is the whole message:
 //

@@ -24,7 +24,7 @@ struct Loaded {
       deepspeed;  // with --deepspeed: what its keys became (effective_text() prints them)
 };
 
-// What is read, as text. A file without a name is not there.
+// The texts to be read. A file without a name is not there.
 struct Inputs {
   std::string_view toml;
   std::string toml_file;

@@ -16,8 +16,8 @@ namespace tessera::config {
 // and reports do not.
 bool changes_results(std::string_view key);
 
-// What the name is made of: the files' names without folder and ending ("": there is none), and the
-// configuration as it was given, before anything was derived from it.
+// The parts of a run's name: the files' names without folder and ending ("": there is none), and
+// the configuration as it was given, before anything was derived from it.
 struct NameParts {
   std::string stem, deepspeed_stem;
   const Config& asked;

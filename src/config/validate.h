@@ -1,6 +1,6 @@
-// What the keys of a configuration must be to one another, and what follows for those that were not
-// given. Convention: nothing throws here; problems are returned, each at the place of a key that
-// the user gave.
+// Rules between the keys of a configuration, and the values of those that were not given.
+// Convention: nothing throws here; problems are returned, each at the place of a key that the user
+// gave.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace tessera::config {
 // same, and files and folders that are named must be there; inference: nothing of training is said.
 enum class Purpose { train, check, inference, other };
 
-// What the configuration is read for, beside its own text.
+// The circumstances in which a configuration is read, beside its own text.
 struct Situation {
   Purpose purpose = Purpose::train;
   std::string stem;  // the name of the file, for the run's name; may be empty

@@ -1,6 +1,6 @@
-// What hides a part of a normalised image: random erasing (Zhong et al. 2017) and cutout (DeVries
-// and Taylor 2017). Convention: images are [height, width, channels]; 0 is the mean colour, since
-// it comes after normalisation.
+// Augmentations that hide a part of a normalised image: random erasing (Zhong et al. 2017) and
+// cutout (DeVries and Taylor 2017). Convention: images are [height, width, channels]; 0 is the mean
+// colour, since it comes after normalisation.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What a data set is: numbered 8-bit images with a label each, all of one size or each of its own.
+// A data set: numbered 8-bit images with a label each, all of one size or each of its own.
 // Convention: get() is const and thread-safe, and a sample depends on its index alone, so any
 // thread may produce any sample.
 #pragma once
@@ -29,7 +29,7 @@ class Dataset {
   // index in [0, size()). The image's storage is reused, and pixels that are not wanted may be
   // anything. Throws Error(data) naming the sample when it cannot be had.
   virtual void get(std::int64_t index, const Wants& wants, Image& image) const = 0;
-  // What messages call the sample: a path where there is one.
+  // The name of a sample in messages: a path where there is one.
   virtual std::string sample_name(std::int64_t index) const {
     return "sample " + std::to_string(index);
   }

@@ -1,4 +1,4 @@
-// What of training's augmentations a device can do inside of the step, and the numbers it needs for
+// The part of training's augmentations that a device can do inside of the step, and its numbers for
 // that. Convention: numbers are drawn here, from the keys that the loader's own augmentations draw
 // from, so that whoever moves the pixels moves the same ones; pixels are not touched.
 //
@@ -32,7 +32,7 @@ bool touches_pictures(const AugmentOptions& left);
 // The row of one sample, for a model of this size; what is mixed is said by draw_partners().
 PictureDraw draw_picture(const AugmentOptions& options, const DeviceWork& work, int height,
                          int width, const SampleKey& key);
-// What the samples of a whole batch get from their partners (data/mix.h).
+// Draws what the samples of a whole batch get from their partners (data/mix.h).
 void draw_partners(const Mix& how, std::span<PictureDraw> draws);
 
 }  // namespace tessera::data

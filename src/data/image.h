@@ -37,9 +37,9 @@ struct Region {
 };
 inline Region whole(const Image& image) { return {0, 0, image.h, image.w}; }
 
-// What the reader of a picture needs of it: pixels outside of `part` may be left as they are. With
-// a size, the part will be resized to it, so that a decoder that can shrink on the way may give a
-// smaller picture, as long as the part is no smaller than that.
+// The pixels that the reader of a picture needs: those outside of `part` may be left as they are.
+// With a size, the part will be resized to it, so that a decoder that can shrink on the way may
+// give a smaller picture, as long as the part is no smaller than that.
 struct Want {
   Region part;
   int height = 0, width = 0;

@@ -29,7 +29,7 @@ struct BatchPart {
   std::int64_t begin = 0;
 };
 
-// What happens to a global batch. lambda is the share that a sample keeps: 1 means nothing. With a
+// The mixing of a global batch. lambda is the share that a sample keeps: 1 means nothing. With a
 // box, its pixels come from the partner.
 struct Mix {
   double lambda = 1.0;

@@ -11,7 +11,7 @@
 
 namespace tessera::data {
 
-// Who a sample is in a run: the same wherever and by whomever it is prepared.
+// The identity of a sample in a run: the same wherever and by whomever it is prepared.
 struct SampleKey {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0, position = 0;  // of the epoch's order
@@ -20,8 +20,8 @@ struct SampleKey {
 
 // The functions are thread-safe.
 struct Transform {
-  // What apply() will read of a picture of this size, known before it is decoded. Unset: all of it,
-  // as stored.
+  // The pixels that apply() will read of a picture of this size, known before it is decoded. Unset:
+  // all of it, as stored.
   std::function<Want(int height, int width, const SampleKey& key)> wants = {};
   // Writes [height, width, channels] normalised values of the model's size.
   std::function<void(const Image& image, const SampleKey& key, std::span<float> out_hwc)> apply =

@@ -26,14 +26,13 @@ using Groups = std::map<std::string, comm::Comm*, std::less<>>;
 // of comm/, or from card to card (NCCL).
 enum class Carrier : std::uint8_t { host, nccl };
 
-// What a device may do to be faster; a device that has none of it ignores it.
+// Liberties that a device may take to be faster; a device that has none of them ignores them.
 struct Liberties {
   bool tf32 = false;       // factors of f32 products may be rounded to TF32 (10 bits)
   bool any_order = false;  // sums need no fixed order, so bits may differ between two runs
 };
 
-// What a device can do at most, in GFLOP/s, as it was measured. One that nobody else uses has one
-// number.
+// The peak of a device in GFLOP/s, as it was measured. One that nobody else uses has one number.
 struct MeasuredPeak {
   double gflops = 0;       // when nobody takes the device away; the best round
   double wall_gflops = 0;  // by the wall clock; the median round
@@ -52,8 +51,8 @@ struct LinkRates {
 
 struct DeviceInfo {
   std::string name;  // as run.device says it
-  // What this process would run on, by its maker's name; "": the host's cores. It looks at the
-  // driver, after which a process must not fork.
+  // The device that this process would run on, by its maker's name; "": the host's cores. It looks
+  // at the driver, after which a process must not fork.
   std::function<std::string()> card{};
   // Measured when they are asked for, which takes about 0.1 s each: multiply-adds with factors of
   // an element type (precision.dtype), and bytes read and written by a copy.
@@ -76,8 +75,7 @@ std::string missing(std::string_view device);
 // Why the device of this machine cannot compute with elements of this type (precision.dtype), or
 // cannot run at all, in a sentence; empty: it can. The device must be one of this build.
 std::string lacks(std::string_view device, std::string_view dtype);
-// What there is of the devices of this build beside cores: drivers, cards, libraries; names and
-// values.
+// Facts about the devices of this build beside cores: drivers, cards, libraries; names and values.
 std::vector<std::pair<std::string, std::string>> device_facts();
 // Error(usage) when this build has no such device. `threads` is how many of the host's cores may be
 // used.

@@ -21,7 +21,7 @@
 
 namespace tessera::exec {
 
-// What each stream did, in milliseconds from the start of the run. Stream 0 computes, hands
+// The work of each stream, in milliseconds from the start of the run. Stream 0 computes, hands
 // messages over (post), moves those on that are under way (poll) and waits for them, one after the
 // other; stream 1 holds every message from hand-over to arrival (flight), and these may overlap.
 struct Timeline {
@@ -49,7 +49,7 @@ struct RunOptions {
   bool spans = false;  // a timeline with a span for every step
 };
 
-// What a run says when it is done: its outputs that are single numbers, and where its time went.
+// The results of a run that is done: its outputs that are single numbers, and where its time went.
 // They are copies: later runs do not change them.
 struct Results {
   std::map<std::string, double, std::less<>> scalars;
@@ -83,8 +83,8 @@ class Loaded {
  public:
   virtual ~Loaded() = default;
 
-  // What the next run is fed with, while earlier ones may be under way: write all batch and scalar
-  // inputs before every run. Of persistent inputs it is what the next run finds.
+  // Feeds the next run, while earlier ones may be under way: write all batch and scalar inputs
+  // before every run. A persistent input is changed for all runs that follow.
   virtual void write(std::string_view input, std::span<const std::byte> bytes) = 0;
   // Puts what a run would choose from libraries into the executor's table, without running.
   virtual void choose() {}
@@ -126,9 +126,9 @@ class Executor {
   virtual std::int64_t pinned_bytes() const { return 0; }
   // Further bytes of the device: what its driver took for graphs, as far as it could be seen.
   virtual std::int64_t graph_bytes() const { return 0; }
-  // What whoever starts a run should know about how it runs here; sentences.
+  // Notes about how a run runs here, for who starts it; sentences.
   virtual std::vector<std::string> notes() const { return {}; }
-  // What it chose from libraries, and what it is to take again where the table has it; null: it
+  // The table of what it chose from libraries and takes again where it has an entry; null: it
   // chooses nothing.
   virtual Choices* choices() { return nullptr; }
   // How many runs are worth submitting before the first of them is waited for, beyond one. 0:

@@ -1,6 +1,6 @@
-// What every writer shares: writing all bytes or saying why not, how much room there is, and
-// flushing folders. Convention: failures are Error(disk) and name the path; a full disk also says
-// how many bytes were needed and how many are free.
+// Functions that every writer shares: writing all bytes or saying why not, how much room there is,
+// and flushing folders. Convention: failures are Error(disk) and name the path; a full disk also
+// says how many bytes were needed and how many are free.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ void write_all_at(int descriptor, std::span<const std::byte> bytes, std::int64_t
 void read_all_at(int descriptor, std::span<std::byte> bytes, std::int64_t place,
                  const std::filesystem::path& path);
 
-// What was written survives a crash of the machine once it is flushed. Error(disk) when that is not
+// Flushes a file: its bytes then survive a crash of the machine. Error(disk) when that is not
 // known.
 void sync_file(int descriptor, const std::filesystem::path& path, std::uint64_t needed = 0);
 void sync_file(const std::filesystem::path& path);

@@ -43,7 +43,8 @@ using TensorMap = std::map<std::string, TensorView>;
 using TensorPlaces = std::map<std::string, TensorPlace>;
 using Metadata = std::map<std::string, std::string>;
 
-// What no honest file exceeds; beyond it a file is refused before anything is allocated for it.
+// Limits that no honest file exceeds; beyond them a file is refused before anything is allocated
+// for it.
 inline constexpr std::uint64_t max_header_bytes = 100'000'000;
 inline constexpr std::size_t max_tensors = 1'000'000;
 inline constexpr std::size_t max_rank = 16;
@@ -57,8 +58,8 @@ struct SafetensorsContent {
 // with all problems found.
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, std::string_view file);
 
-// What the hash of a weight file covers, whoever wrote it and in whatever order: the metadata but
-// the hash itself, and of every tensor its name, dtype, shape and the hash of its bytes.
+// The hash of a weight file covers, whoever wrote it and in whatever order, the metadata but the
+// hash itself, and of every tensor its name, dtype, shape and the hash of its bytes.
 inline constexpr const char* hash_key = "tessera.xxh3";  // of the metadata
 std::string content_hash(const Metadata& metadata, const TensorPlaces& tensors,
                          const std::map<std::string, std::uint64_t>& hashes);

@@ -39,7 +39,7 @@ class Sharded {
   std::map<std::string, Safetensors> files_;
 };
 
-// What write_sharded() takes: a shard with its bytes, which `box.file` and `box.hash` do not
+// The argument of write_sharded(): a shard with its bytes, which `box.file` and `box.hash` do not
 // describe yet.
 struct ShardBytes {
   std::string name, dtype;  // of the global tensor

@@ -252,9 +252,9 @@ struct Ema {
   bool operator==(const Ema&) const = default;
   FIELDS(F(decay))
 };
-// What crosses ranks (or prepares it). In a program of global shapes `axis` and the dims say
-// everything; in one rank's program `parts` are the extents of all ranks along `dim` (all_to_all:
-// `from_parts` along `from`) and `index` is this rank's place in its group.
+// Attributes of ops that cross ranks or prepare it. In a program of global shapes `axis` and the
+// dims say everything; in one rank's program `parts` are the extents of all ranks along `dim`
+// (all_to_all: `from_parts` along `from`) and `index` is this rank's place in its group.
 struct Collective {
   std::string axis;
   int dim = -1, from = -1;

@@ -20,7 +20,7 @@ struct Part {
   int index(const std::string& axis) const {
     return program.mesh.coordinates(rank)[static_cast<std::size_t>(program.mesh.find(axis))];
   }
-  // What each of them has of a dim.
+  // The extent of a dim on each of them.
   Shape extents(Var v, const std::string& axis, int dim) const {
     Shape out;
     for (const int other : group(axis))

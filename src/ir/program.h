@@ -82,8 +82,8 @@ bool by_element(const Eqn& eqn);
 // recomputed, names unique.
 void verify(const Program& program);
 
-// What the text form can write without quotes: letters, digits and _ . ~ ' / (a name is at least
-// one; _ alone means absent).
+// Characters that the text form writes without quotes: letters, digits and _ . ~ ' / (a name is at
+// least one; _ alone means absent).
 bool is_name_char(char c);
 
 // The text form (grammar in docs/ir.md). parse(print(p)) == p up to the numbering of values;

@@ -1,5 +1,6 @@
-// What an input holds or an output gives, whatever it is called. Convention: the text form prints a
-// role as `as first_moment of "decay"`; passes and runs ask for roles and never look at names.
+// The role of an input or an output: what it holds, whatever it is called. Convention: the text
+// form prints a role as `as first_moment of "decay"`; passes and runs ask for roles and never look
+// at names.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,8 @@
 
 namespace tessera::ir {
 
-// Whose it is: a bucket's (something of every parameter in it), one parameter's, or the step's.
+// The owner of a value: a bucket (something of every parameter in it), one parameter, or the
+// step.
 enum class Whose : std::uint8_t { step, bucket, parameter };
 
 // clang-format off
@@ -42,7 +44,7 @@ constexpr Whose whose(Role role) {
   return Whose::step;
 }
 constexpr bool of_bucket(Role role) { return whose(role) == Whose::bucket; }
-// What belongs to a bucket or to a parameter says to which.
+// Whether a role belongs to a bucket or to a parameter, and says to which.
 constexpr bool of_something(Role role) { return whose(role) != Whose::step; }
 
 std::string_view name(Role role);  // "" for none

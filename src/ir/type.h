@@ -1,4 +1,4 @@
-// What a value is: element type, global shape, and where it lives on each axis of the mesh.
+// The type of a value: element type, global shape, and where it lives on each axis of the mesh.
 // Convention (two words, never mixed): *axis* is an axis of the mesh, *dim* is a dim of a tensor.
 #pragma once
 
@@ -85,9 +85,9 @@ struct Type {
   int rank() const { return static_cast<int>(shape.size()); }
 };
 
-// What one rank holds of a value: a range of every dim; uneven splits allowed, also empty ones.
-// Where several axes cut one dim, the later axis of the mesh cuts first: a sequence axis divides
-// what a tensor axis left, a data axis what both left.
+// The part of a value that one rank holds: a range of every dim; uneven splits allowed, also empty
+// ones. Where several axes cut one dim, the later axis of the mesh cuts first: a sequence axis
+// divides what a tensor axis left, a data axis what both left.
 std::vector<Range> local_ranges(const Type& type, const Mesh& mesh, int rank);
 Shape local_shape(const Type& type, const Mesh& mesh, int rank);
 bool is_here(const Type& type, const Mesh& mesh, int rank);  // false: only on other ranks

@@ -1,4 +1,4 @@
-// What must hold of a program (ir/program.h), of one that a pass made from another.
+// Checks of a program (ir/program.h), and of one that a pass made from another.
 #pragma once
 
 #include "ir/program.h"

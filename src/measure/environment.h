@@ -1,5 +1,5 @@
-// What a result depends on besides the config: machine, versions, commit, and the peak that "% of
-// peak" is against.
+// Facts that a result depends on besides the config: machine, versions, commit, and the peak that
+// "% of peak" is against.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
-// What a run measures after each step: who is how fast, where the time went, and what trace.json
-// shows. Convention: every rank calls step() after every step. On sampled steps, and so often
-// between them that a request to stop is not kept waiting, one small message goes around; on
+// Measurements of a run after each step: how fast each rank is, where the time went, and what
+// trace.json shows. Convention: every rank calls step() after every step. On sampled steps, and so
+// often between them that a request to stop is not kept waiting, one small message goes around; on
 // sampled steps a second one.
 #pragma once
 
@@ -26,7 +26,7 @@ struct Measured {
   std::vector<std::string> remarks;  // for the reader: slow ranks
 };
 
-// What each rank's plan takes; every rank makes the call.
+// Memory of each rank's plan; every rank makes the call.
 std::vector<plan::Memory> memory_of_ranks(const Ranks& ranks, const plan::Memory& mine);
 
 class Meter {
@@ -34,8 +34,8 @@ class Meter {
   Meter(const config::Config& config, const Ranks& ranks, Session& session,
         std::filesystem::path out);
 
-  // What a step that is about to start is for: a sample of where time goes, which all ranks look at
-  // together; and whether its timeline is wanted with spans, for a sample or for trace.json.
+  // The purpose of a step that is about to start: a sample of where time goes, which all ranks look
+  // at together; and whether its timeline is wanted with spans, for a sample or for trace.json.
   struct Wanted {
     bool sampled = false, spans = false;
   };

@@ -26,7 +26,7 @@ struct Peak {
   bool operator==(const Peak&) const = default;
 };
 
-// What names a machine and a way to use it: two that differ have different peaks.
+// The key of a peak: a machine and a way to use it. Two that differ have different peaks.
 struct PeakKey {
   std::string host, cpu;
   int ranks = 1, threads = 1, cores = 1;  // ranks on this machine, threads of each
@@ -38,7 +38,7 @@ PeakKey peak_key(const Ranks& ranks, int threads, const std::string& dtype = "f3
 // layers that are quantised so on a CPU.
 std::string multiplies_in(const config::Config& config);
 
-// What the measurements of the ranks of one machine say together.
+// The peak of a machine, from the measurements of all its ranks together.
 struct MachinePeak {
   double gflops = 0;     // of all its ranks
   std::string measured;  // when

@@ -1,7 +1,8 @@
-// Whose slot each equation of a pipelined plan is, what a slot costs, and when it was. Convention:
-// work is F forward, B backward, W weight gradients and U update (which is no stage's slot: 0.0);
-// what is recomputed belongs to the slot that reads it. A span of a slot ends where the rank has to
-// wait for another stage, so a slot that waits in between has several; they never overlap.
+// Slots of a pipelined plan: the slot of each equation, what a slot costs, and when it was.
+// Convention: work is F forward, B backward, W weight gradients and U update (which is no stage's
+// slot: 0.0); what is recomputed belongs to the slot that reads it. A span of a slot ends where the
+// rank has to wait for another stage, so a slot that waits in between has several; they never
+// overlap.
 #pragma once
 
 #include <compare>

@@ -14,7 +14,7 @@
 
 namespace tessera::run {
 
-// What a rank did in a step, or in several together.
+// The times of a rank in a step, or in several together.
 struct RankStep {
   double stop = 0, samples = 0;            // asked to stop; of this rank's part of the batch
   double compute = 0, data = 0, host = 0;  // ms

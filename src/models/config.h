@@ -44,8 +44,8 @@ struct Preset {
 const std::vector<Preset>& presets();
 // Throws Error(usage) with the nearest name when there is none.
 const ModelConfig& preset(std::string_view name);
-// What tensor-parallel ranks share out: the keys it follows from, its size, and the words for it in
-// an error.
+// A size that tensor-parallel ranks share out: the keys it follows from, its size, and the words
+// for it in an error.
 struct Share {
   std::vector<std::string> keys;
   std::int64_t size = 1;

@@ -1,6 +1,6 @@
-// What a model is: a row in a registry, a plain description, its parameters by name, and a function
-// that writes its forward program. Convention: parameters carry torchvision's names; their shapes
-// are ours (natural rank), `torch_shape` and `torch_perm` say how to get there.
+// A model: a row in a registry, a plain description, its parameters by name, and a function that
+// writes its forward program. Convention: parameters carry torchvision's names; their shapes are
+// ours (natural rank), `torch_shape` and `torch_perm` say how to get there.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct DerivedTensor {
 };
 std::vector<DerivedTensor> derived_tensors(const ModelConfig& config);
 
-// What a forward program is for.
+// The purpose of a forward program.
 struct Mode {
   bool random = false;            // dropout and drop-path draw
   bool batch_statistics = false;  // batch norm normalises by the batch and writes running

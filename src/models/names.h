@@ -1,6 +1,6 @@
-// What one family's parameters are called in other people's files: a row of functions per family,
-// behind weights.h. Convention: names come without the wrappers' prefixes; what a function does not
-// know it does not guess.
+// Names of a family's parameters in other people's files: a row of functions per family, behind
+// weights.h. Convention: names come without the wrappers' prefixes; what a function does not know
+// it does not guess.
 #pragma once
 
 #include <charconv>

@@ -75,7 +75,7 @@ class Lowering {
 // The elements of a constant with its dims in another order: dim i of the result is dim perm[i].
 Constant permuted(const Constant& value, const std::vector<int>& perm);
 
-// What one equation becomes; false: the family does not know the op.
+// Writes the nodes of one equation; false: the family does not know the op.
 bool lower_plain(Lowering& to, const ir::Eqn& eqn);
 bool lower_contract(Lowering& to, const ir::Eqn& eqn);
 bool lower_window(Lowering& to, const ir::Eqn& eqn);

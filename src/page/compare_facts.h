@@ -1,4 +1,4 @@
-// What was asked for and on what, as text, to be held beside that of another run.
+// The configuration and the machine of a run as text, to be compared with those of another run.
 #pragma once
 
 #include <string>

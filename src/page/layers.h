@@ -1,7 +1,7 @@
-// What a pass through a model is made of (bench layers): rows, families of rows, and their shares
-// of one layer. Convention: "msa.qkv" is a row of the family "msa"; a row that repeats (count > 1)
-// is of a layer, its seconds are those of one, on average. Where no row repeats, the whole pass
-// stands for the layer.
+// The parts of a pass through a model (bench layers): rows, families of rows, and their shares of
+// one layer. Convention: "msa.qkv" is a row of the family "msa"; a row that repeats (count > 1) is
+// of a layer, its seconds are those of one, on average. Where no row repeats, the whole pass stands
+// for the layer.
 #pragma once
 
 #include <string>

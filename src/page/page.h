@@ -23,7 +23,7 @@ enum class PageFormat : std::uint8_t { html, markdown };
 // page. runs_at: where Repeat::folder is relative to; "" = folder.
 std::string write_page(const Study& study, const std::string& folder,
                        const std::string& runs_at = "", PageFormat format = PageFormat::html);
-// What the page in the folder lists as written beside it, "data/runs.csv",
+// The files that the page in the folder lists as written beside it, "data/runs.csv",
 // "figures/strong-time.svg"; empty where there is none of ours.
 std::set<std::string> files_of_page(const std::string& folder, const std::string& name = "report");
 
@@ -89,11 +89,11 @@ void curve_figures(PageBuilder& page, const Part& part);
 // |loss - the first's| step by step, where points do the same work.
 void loss_difference_figure(PageBuilder& page, const Part& part);
 
-// What a single run's page shows: its curves, classes, sample predictions, configuration and how to
-// repeat it.
+// Sections of a single run's page: its curves, classes, sample predictions, configuration and how
+// to repeat it.
 void run_sections(PageBuilder& page, const Study& study, const std::string& runs_at);
 
-// What is not of one part.
+// Sections that belong to no single part.
 void timeline_section(PageBuilder& page, const Study& study, const std::string& runs_at);
 void claims_section(PageBuilder& page, const Study& study);
 void method_section(PageBuilder& page, const Study& study);

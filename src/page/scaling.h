@@ -17,8 +17,8 @@ struct ScalingPoint {
   Spread time;                  // seconds
   double speedup = kUnknown, low = kUnknown, high = kUnknown;
   double efficiency = kUnknown;
-  // What the speed-up would be if nothing but the slowest rank's computing took time; of strong
-  // scaling, where the breakdown is known.
+  // The speed-up if nothing but the slowest rank's computing took time; of strong scaling, where
+  // the breakdown is known.
   double attainable = kUnknown;
   double cores =
       kUnknown;  // min(ideal, cores of all hosts / threads): more ranks than that share cores

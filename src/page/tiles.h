@@ -1,6 +1,6 @@
-// What a study says in a glance: at most four tiles with a number of two digits each.
-// Convention: a tile names who holds the number, who ties with it within the spread, and n, the
-// number of repeats behind it.
+// A study in a glance: at most four tiles with a number of two digits each. Convention: a tile
+// names who holds the number, who ties with it within the spread, and n, the number of repeats
+// behind it.
 #pragma once
 
 #include <string>

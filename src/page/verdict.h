@@ -1,6 +1,6 @@
-// What a study says, in plain sentences: only what its numbers hold, with the spread, and what they
-// do not tell. Convention: sentences are plain text; a difference is stated as one only where the
-// spreads of both sides do not meet.
+// The findings of a study in plain sentences: only what its numbers hold, with the spread, and what
+// they do not tell. Convention: sentences are plain text; a difference is stated as one only where
+// the spreads of both sides do not meet.
 #pragma once
 
 #include <string>

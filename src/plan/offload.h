@@ -23,7 +23,7 @@ class Pieces {
  public:
   Pieces(const ir::Program& program, const Assignment& a, const Target& target, bool overlap);
 
-  // What one equation has of buffers that are away, one entry each; their pieces lie side by side.
+  // Buffers of one equation that are away, one entry each; their pieces lie side by side.
   struct Away {
     int base = 0;
     std::int64_t offset = 0;  // in the buffer

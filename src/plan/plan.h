@@ -41,7 +41,7 @@ struct Step {
   Move move = Move::none;
 };
 
-// What is left of communication in one rank's program: collectives, and the halves of messages
+// Ops of communication that are left in one rank's program: collectives, and the halves of messages
 // between pipeline stages.
 inline bool is_point_to_point(ir::Op op) {
   return ir::def(op).crosses == ir::Crossing::point_to_point;
@@ -98,7 +98,7 @@ struct Plan {
   std::int64_t outside_bytes() const {
     return copies * (feed_bytes + result_bytes);
   }  // of the arena and of persistent buffers
-  // What an executor allocates on its device, to the byte.
+  // Bytes that an executor allocates on its device, exactly.
   std::int64_t peak_bytes() const { return persistent_bytes() + arena_bytes + outside_bytes(); }
   ir::Home home_of(const Slot& slot) const {
     return slot.base <= 0 ? ir::Home::device

@@ -1,7 +1,7 @@
-// What a plan that changes no weights computes from them alone: casts, folded norms, tables and
-// masks. It is the same in every run, so it comes first and is made once, and what the rest reads
-// of it stays in persistent buffers. Convention: executors run the steps before Plan::prepared only
-// after a persistent buffer was written.
+// Values that a plan which changes no weights computes from them alone: casts, folded norms, tables
+// and masks. They are the same in every run, so they come first and are made once, and those that
+// the rest reads stay in persistent buffers. Convention: executors run the steps before
+// Plan::prepared only after a persistent buffer was written.
 #pragma once
 
 #include <string>

@@ -65,9 +65,9 @@ class StepWriter {
   void work(std::size_t n, int workspace);
   void stow(std::size_t n);
   Slot staged(std::size_t n, std::size_t k, const ir::Type& type) const;
-  // Whoever takes the place of the n-th piece waits until what lay there has gone.
+  // Makes the step that takes the place of the n-th piece wait until what lay there has gone.
   void wait_for_place(std::size_t n, Step& step);
-  // Whoever reads bytes where they rest waits until what goes there has arrived.
+  // Makes a step that reads bytes where they rest wait until what goes there has arrived.
   void wait_for_stows(const Slot& away, Step& step);
   // Whether piece n reads what piece `now` is still to stow.
   bool reads_from(std::size_t n, std::size_t now) const;

@@ -1,5 +1,5 @@
-// What a plan must know of the executor that will run it: how bytes are aligned, which of them
-// other ranks reach, what a step needs beside its operands, and which kernels there are.
+// Facts that a plan must know of the executor that will run it: how bytes are aligned, which of
+// them other ranks reach, what a step needs beside its operands, and which kernels there are.
 // Convention: plain data and pure functions, so that a plan can be made and explained where no
 // executor runs.
 #pragma once

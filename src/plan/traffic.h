@@ -1,5 +1,5 @@
-// What one step of a plan hands to the other ranks, known before anything runs: a row per phase,
-// op, axis and purpose. Convention: bytes are those of the buffer that a rank hands over, as
+// The traffic of one step of a plan to the other ranks, known before anything runs: a row per
+// phase, op, axis and purpose. Convention: bytes are those of the buffer that a rank hands over, as
 // comm::Traffic counts them; predicted and measured are equal.
 #pragma once
 

@@ -11,7 +11,7 @@
 
 namespace tessera::run {
 
-// What a rank says of itself.
+// The card of a rank, as the rank reports it.
 struct RankCard {
   std::string host, card;    // card: no other card of any machine is called so
   std::string without_nccl;  // why NCCL cannot be used there; empty: it can

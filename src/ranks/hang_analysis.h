@@ -1,7 +1,7 @@
-// Who hangs: a pure function from what all ranks said of themselves to a finding. Convention: a
-// rank that waits for others is a victim, so what counts is who does not wait. Ranks whose process
-// does not run at all come first (stopped, or their machine is gone), then those that run but do
-// not move, then a circle of ranks that wait for each other.
+// Finds the rank that hangs: a pure function from what all ranks said of themselves to a finding.
+// Convention: a rank that waits for others is a victim, so what counts is who does not wait. Ranks
+// whose process does not run at all come first (stopped, or their machine is gone), then those that
+// run but do not move, then a circle of ranks that wait for each other.
 #pragma once
 
 #include <cstdint>

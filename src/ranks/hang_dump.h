@@ -1,7 +1,7 @@
-// What every rank of a job did when it was called hanging, in one file of the run folder: the
-// verdict, then rank by rank what it waits for, the operations that it ended last, and where its
-// threads are. Convention: each rank (or its guard, where it is stopped) leaves its part in the
-// heartbeat folder; whoever spoke the verdict puts them together.
+// The dump of a hang: what every rank of the job did, in one file of the run folder: the verdict,
+// then rank by rank what it waits for, the operations that it ended last, and where its threads
+// are. Convention: each rank (or its guard, where it is stopped) leaves its part in the heartbeat
+// folder; whoever spoke the verdict puts them together.
 #pragma once
 
 #include <chrono>

@@ -31,7 +31,7 @@ int slots_of(const std::vector<Host>& hosts);
 std::string hostfile_text(const std::vector<Host>& hosts, bool open_mpi);
 std::string names_of(const std::vector<Host>& hosts);  // "node1, node2"
 
-// What an mpirun of this build is told: Open MPI's and MPICH's differ.
+// Arguments for the mpirun of this build: Open MPI's and MPICH's differ.
 bool is_open_mpi(const std::string& mpirun);
 std::vector<std::string> hostfile_arguments(const std::filesystem::path& file, bool open_mpi);
 

@@ -1,5 +1,5 @@
-// Who runs: this process alone, as one of the ranks that mpirun or srun started, or as the one that
-// starts the others.
+// Starts what runs: this process alone, as one of the ranks that mpirun or srun started, or as the
+// one that starts the others.
 #pragma once
 
 #include <functional>

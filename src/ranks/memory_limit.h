@@ -18,7 +18,7 @@ bool memory_is_short();
 bool follows_from_no_memory(int signal);
 // "each process may have 83 MB", of a limit that is there.
 std::string memory_limit_text();
-// What to do about a limit that is too low.
+// Advice for a limit that is too low.
 extern const char* const memory_limit_help;
 
 }  // namespace tessera::run

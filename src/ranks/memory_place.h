@@ -10,7 +10,7 @@
 
 namespace tessera::run {
 
-// What the ranks are told by the environment: the name of the job's folders; that nobody will start
+// Variables of the environment for the ranks: the name of the job's folders; that nobody will start
 // them again, so that nothing need be kept.
 inline constexpr const char *memory_variable = "TESSERA_MEMORY",
                             *memory_last_variable = "TESSERA_MEMORY_LAST";

@@ -28,7 +28,7 @@ std::string cpu_list(const std::vector<int>& cpus);  // "0-3,8"
 // cores of its own, "none" nobody. What became of the ranks of the first one's machine: "cores:
 // rank 0 on 0-3, rank 1 on 4-7", or "cores: not placed" and why.
 std::string place_ranks(const std::string& how, comm::Comm& world);
-// What place_ranks() said; "": there is one rank, or ranks are threads.
+// The answer of place_ranks(); "": there is one rank, or ranks are threads.
 const std::string& placement_here();
 
 }  // namespace tessera::run

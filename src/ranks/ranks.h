@@ -1,4 +1,4 @@
-// What the ranks of a run agree on between steps. Convention: all ranks make the same calls in the
+// Agreements of the ranks of a run between steps. Convention: all ranks make the same calls in the
 // same order; with one rank (no world) every call answers at once.
 #pragma once
 

@@ -1,6 +1,5 @@
-// What mpirun and the ranks say on its way to whoever reads it. mpirun ends a job whose reader goes
-// away; so it writes into pipes of ours, and we hand on what comes for as long as somebody takes
-// it.
+// Hands on what mpirun and the ranks print to the reader. mpirun ends a job whose reader goes away;
+// so it writes into pipes of ours, and we hand on what comes for as long as somebody takes it.
 #pragma once
 
 #include <atomic>

@@ -12,7 +12,7 @@
 
 namespace tessera::run {
 
-// What a failure cost, or several where the job had not come back in between.
+// The cost of a failure, or of several where the job had not come back in between.
 class Recovery {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -16,8 +16,8 @@ void prepare_stack_traces();
 // answer.
 std::string stack_of(pthread_t thread, const std::string& indent);
 
-// What the kernel says of a process of this machine: the function of the kernel that each thread
-// waits in, and the stack there where this user may read it.
+// The kernel's view of a process of this machine: the function of the kernel that each thread waits
+// in, and the stack there where this user may read it.
 std::string kernel_stack_of(int pid, const std::string& indent);
 
 }  // namespace tessera::run

@@ -17,7 +17,7 @@
 
 namespace tessera::run {
 
-// What the ranks are told by the environment: whether people read what they print (launch.h), and
+// Variables of the environment for the ranks: whether people read what they print (launch.h), and
 // how many of them the configuration is for, where fewer were started.
 inline constexpr const char* terminal_variable = "TESSERA_TERMINAL";
 inline constexpr const char* ranks_variable = "TESSERA_RANKS";

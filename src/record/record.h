@@ -84,8 +84,9 @@ struct RunRecord {
   std::vector<std::pair<std::string, std::string>> settings;
 };
 
-// What `warmup` drops from speed: the first so many steps. The first epoch's time is dropped when
-// there are more than one; alone it counts where it is long beside the warm-up.
+// Reads a run folder back. `warmup` drops the first so many steps from speed. The first epoch's
+// time is dropped when there are more than one; alone it counts where it is long beside the
+// warm-up.
 RunRecord read_run(const std::string& folder, std::int64_t warmup = 2);
 nlohmann::ordered_json to_json(const RunRecord& run);
 RunRecord run_from_json(const nlohmann::json& json, const std::string& where);

@@ -45,7 +45,7 @@ double bubble(const RunRecord& r);
 double parts_seconds(const RunRecord& r);  // layers: the whole pass
 }  // namespace measures
 
-// What "time" is in a part: of an epoch where runs have epochs, of a step where not, of a batch in
+// The "time" of a part: of an epoch where runs have epochs, of a step where not, of a batch in
 // inference.
 struct TimeMeasure {
   Measure of = nullptr;
@@ -53,15 +53,15 @@ struct TimeMeasure {
   std::string label;  // "seconds per epoch"
 };
 TimeMeasure time_of(const Part& part);
-// What "memory" is in a part: as measured where all runs did, else (inference) as planned.
+// The "memory" of a part: as measured where all runs did, else (inference) as planned.
 struct MemoryMeasure {
   Measure of = nullptr;
   bool planned = false;
 };
 MemoryMeasure memory_of(const Part& part);
 
-// What a technique is compared with: the first technique's point with the same axes; nullptr where
-// there is none.
+// The point that a technique is compared with: the first technique's point with the same axes;
+// nullptr where there is none.
 const Point* baseline_of(const Part& part, const Point& point);
 // The last step's loss less that of `base`, repeat by repeat: both have the same seed.
 std::vector<double> losses_apart(const Point& point, const Point& base);

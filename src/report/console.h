@@ -1,5 +1,5 @@
-// What a person sees: numbers with units, a bar on a terminal, plain lines in a pipe. Messages go
-// to stderr, data to stdout.
+// Output for people: numbers with units, a bar on a terminal, plain lines in a pipe. Messages go to
+// stderr, data to stdout.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ void print_document(const nlohmann::ordered_json& document);
 // Whether this process printed one: what fails afterwards must not print a second.
 bool document_printed();
 
-// What an error says, for scripts: ok (false), exit, error, where, help, also.
+// An error as a document for scripts: ok (false), exit, error, where, help, also.
 nlohmann::ordered_json error_document(const Error& error);
 
 }  // namespace tessera::report

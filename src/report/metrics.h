@@ -16,7 +16,7 @@ struct Breakdown {  // ms
   double copy = 0;    // nor this: batches on their way to a device, beside the step before
   bool pipelined = false;
 };
-// What is added up over steps.
+// The parts that are added up over steps.
 inline constexpr double Breakdown::*breakdown_parts[] = {
     &Breakdown::compute, &Breakdown::comm_exposed, &Breakdown::comm_hidden, &Breakdown::wait,
     &Breakdown::data,    &Breakdown::host,         &Breakdown::bubble,      &Breakdown::copy};

@@ -1,4 +1,4 @@
-// What a run measures, line by line: metrics.jsonl, and beside it the same as metrics.csv and
+// The measurements of a run, line by line: metrics.jsonl, and beside it the same as metrics.csv and
 // epochs.csv and as TensorBoard events. Convention: metrics.jsonl is the truth; on resume it is cut
 // where the checkpoint was taken and the CSV files are made from it again. Checkpoints remember its
 // length, so it keeps that whatever became of it: lines that are damaged or gone make room for

@@ -15,7 +15,7 @@ struct PipelineBar {
   char kind = 'F';                  // F forward, B backward, W gradients of weights, U update
   double start_ms = 0, end_ms = 0;  // or GFLOP, where a chart is asked for work instead of time
 };
-// What the chart's axis counts.
+// The unit of the chart's axis.
 enum class Scale : std::uint8_t { time, work };
 
 // How busy ranks are; shares are from 0 to 1.
@@ -27,7 +27,7 @@ struct PipelineUse {
 };
 PipelineUse pipeline_use(const std::vector<PipelineBar>& bars, int ranks);
 
-// What the rows of a chart stand for, where that is not all there is.
+// The rows of a chart, where they do not stand for all there is.
 struct ChartRows {
   std::vector<std::string> names;  // none: "rank 0", ...
   int peers = 1;                   // each row is the first of so many ranks that do the same

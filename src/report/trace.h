@@ -33,9 +33,9 @@ std::string trace_events(int rank, const std::string& host, const std::vector<Tr
 std::string trace_file(const std::vector<std::string>& ranks,
                        const std::vector<std::int64_t>& blocks = {});
 
-// What of a pipeline is in a trace: the blocks of its stages, and its turns in the order of the
-// file. Text that is no trace, or whose turns are not sound, is refused with Error(usage); what
-// else there is in it is skipped.
+// The pipeline in a trace: the blocks of its stages, and its turns in the order of the file. Text
+// that is no trace, or whose turns are not sound, is refused with Error(usage); what else there is
+// in it is skipped.
 struct PipelineTrace {
   std::vector<std::int64_t> blocks;
   std::vector<TraceTurn> turns;

@@ -25,8 +25,8 @@ namespace tessera::run {
 // The elements of a parameter in our layout.
 using ParamSource = std::function<std::vector<double>(const models::Param&)>;
 
-// What one update is made of. Targets are [n, classes] where batches are mixed,
-// weights [n] where samples are weighted.
+// The inputs of one update. Targets are [n, classes] where batches are mixed, weights [n] where
+// samples are weighted.
 struct StepInputs {
   Images images;
   std::span<const std::int32_t> labels;
@@ -61,8 +61,8 @@ struct EvalResult {
   std::vector<double> logits;  // [n, classes]
 };
 
-// What a session is for. One for inference never trains, so that its executor may keep the weights
-// in a second form that it reads faster.
+// The purpose of a session. One for inference never trains, so that its executor may keep the
+// weights in a second form that it reads faster.
 enum class Use { training, inference };
 
 class Session {
@@ -78,9 +78,9 @@ class Session {
   // configuration quantises, the scales of weights follow from them, and those of what they are
   // multiplied with are given; a layer that has none takes numbers up to 8.
   void load(const ParamSource& source, const Quantised& scales = {});
-  // What a training in eight bits has measured, by the names of its buffers: plans that are made
-  // from now on take their scales from it. Rows behind those of a plan (other micro-batches) are
-  // left out.
+  // Ranges that a training in eight bits has measured, by the names of its buffers: plans that are
+  // made from now on take their scales from it. Rows behind those of a plan (other micro-batches)
+  // are left out.
   using Histories = std::map<std::string, std::vector<double>>;
   void set_histories(Histories histories) { histories_ = std::move(histories); }
   std::vector<double> parameter(const std::string& name, Weights weights = Weights::live) const;
@@ -168,8 +168,7 @@ class Session {
   Ready& ready(const PlanKey& key);
   Ready& known(const PlanKey& key);             // compiled; perhaps not loaded
   ir::Range share(std::int64_t samples) const;  // of a micro-batch
-  // What a run of a plan is fed with, one micro-batch after the other; a rank writes what its stage
-  // reads.
+  // Feeds a run of a plan, one micro-batch after the other; a rank writes what its stage reads.
   void feed(Ready& ready, const std::vector<std::int64_t>& micro, const StepInputs& inputs);
   void feed_images(Ready& ready, const Images& images, std::size_t first, std::size_t n,
                    const std::string& tag);

@@ -1,5 +1,5 @@
-// What a claim may ask of a run: metrics by name, and the values of a quantity over the repeats of
-// its point.
+// Quantities that a claim may ask of a run: metrics by name, and the values of a quantity over the
+// repeats of its point.
 #pragma once
 
 #include <string>

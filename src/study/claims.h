@@ -1,4 +1,4 @@
-// What publications say, beside what a study measured: a claim's number is computed of the records
+// Claims of publications beside what a study measured: a claim's number is computed of the records
 // of its runs, and its condition gives the verdict. Convention: of repeats the median counts; the
 // range beside it is that of the expression over the repeats, each by itself (repeat r of all
 // points ran in the same round with the same seed).

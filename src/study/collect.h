@@ -1,6 +1,6 @@
-// What a finished run left becomes its record: a training's folder, or the document that a
-// benchmark printed. Convention: what cannot be read is an Error, and the run counts as failed; a
-// study never shows a number that no run wrote.
+// Makes a record of what a finished run left: a training's folder, or the document that a benchmark
+// printed. Convention: what cannot be read is an Error, and the run counts as failed; a study never
+// shows a number that no run wrote.
 #pragma once
 
 #include <cstdint>

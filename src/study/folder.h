@@ -18,8 +18,8 @@ void make_study_folder(const std::filesystem::path& folder);
 // Error(usage) where --fresh would remove what no study made: it has names of a study's files, but
 // no study.db.
 void check_forgettable(const std::filesystem::path& folder);
-// What a killed study left running in it is ended, then what it wrote is removed; Error(disk) where
-// that cannot be done.
+// Ends what a killed study left running in the folder, then removes what it wrote; Error(disk)
+// where that cannot be done.
 void forget(const std::filesystem::path& folder, double grace);
 // The same with the runs of these parts alone: --fresh with --only. Pages stay; they are written
 // again anyway.

@@ -16,8 +16,8 @@ namespace tessera::study {
 // Whether --only leaves the run in.
 bool wanted(const StudyOptions& options, const config::StudyFile& file, const Plan& plan,
             const PlannedRun& run);
-// What is said in the place of a run whose part needs a device that this machine lacks; "": it can
-// be made.
+// The text in the place of a run whose part needs a device that this machine lacks; "": it can be
+// made.
 std::string missing_for(const config::StudyFile& file, const Plan& plan, const PlannedRun& run);
 // `rows`: what the database knows, by identity.
 Status status_of(const std::map<std::string, RunRow>& rows, const PlannedRun& run);

@@ -1,4 +1,4 @@
-// What a study knows, in one SQLite file (study.db in its folder): the plan that was run last, and
+// The state of a study in one SQLite file (study.db in its folder): the plan that was run last, and
 // of every run ever planned its status, how it was started, how it ended and its record.
 // Convention: each change is one transaction that is on the disk when the call returns, so kill -9
 // at any moment loses nothing that was finished; rows are found by identity, and only --fresh

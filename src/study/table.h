@@ -1,6 +1,6 @@
-// What a person sees while a study runs: on a terminal one table that is drawn again and again,
-// with a line of progress under it; in a pipe one line per finished run. Convention: it speaks on
-// stderr; everything from outside goes through printable().
+// The display of a running study: on a terminal one table that is drawn again and again, with a
+// line of progress under it; in a pipe one line per finished run. Convention: it speaks on stderr;
+// everything from outside goes through printable().
 #pragma once
 
 #include <string>
@@ -25,8 +25,8 @@ std::string run_line(const report::Part& part, const report::Point& point,
 std::string point_words(const report::Point& point);
 // ", repeat 1 of 3" of repeat 0; "" where there is but one. People count from 1.
 std::string repeat_words(int number, std::size_t repeats);
-// What cannot be written, to a terminal that is gone or a full disk, is let go: no run is lost for
-// it.
+// A line that cannot be written, to a terminal that is gone or a full disk, is dropped: no run is
+// lost for it.
 
 class LiveTable {
  public:

@@ -1,4 +1,4 @@
-// What the executors of a run chose from libraries, in the run folder (algorithms.json): a run that
+// Choices of a run's executors from libraries, kept in the run folder (algorithms.json): a run that
 // goes on takes the same algorithms again and gets the same bits. Convention: a file holds one
 // table per card and versions of libraries; of each key it holds what the first rank chose that
 // needed it.
@@ -17,7 +17,7 @@ namespace tessera::run {
 
 inline constexpr const char* algorithms_file = "algorithms.json";
 
-// What a file says; `problem` says why it cannot be used, and then there are no tables.
+// The contents of a file; `problem` says why it cannot be used, and then there are no tables.
 struct Algorithms {
   std::vector<exec::Choices> tables;
   std::string problem;

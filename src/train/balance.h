@@ -14,7 +14,7 @@ namespace tessera::run {
 // first; the caller reserves them anew.
 std::string rebalance(Session& session, Meter& meter, const Ranks& ranks,
                       const std::vector<PlanKey>& plans, const std::function<void()>& before);
-// What to say where parallel.weights are given and small micro-batches miss them; "": nothing.
+// A note where parallel.weights are given and small micro-batches miss them; "": there is none.
 std::string missed_shares(const config::Config& config);
 
 }  // namespace tessera::run

@@ -16,8 +16,8 @@ namespace tessera::run {
 // One or two sentences: bad inputs (images, parameters, state), then the first equation whose
 // result is not finite, with its name, scope, op, shapes and how many elements are bad.
 std::string first_bad_tensor(Session& session, const StepInputs& inputs);
-// What ends a run after `tries` such steps in a row; `saved`: where the state before them is, good
-// or not.
+// The error that ends a run after `tries` such steps in a row; `saved`: where the state before them
+// is, good or not.
 Error not_finite(Session& session, const StepInputs& inputs, const StepResult& last,
                  std::int64_t tries, const std::filesystem::path& saved);
 

@@ -1,4 +1,4 @@
-// What a training stands at, and the end of an epoch: evaluation, its line, the best so far and the
+// The state of a training, and the end of an epoch: evaluation, its line, the best so far and the
 // target. Convention: every rank makes the same calls.
 #pragma once
 

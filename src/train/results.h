@@ -1,4 +1,4 @@
-// What a finished run leaves: weights.safetensors, the predictions and summary.json.
+// Files of a finished run: weights.safetensors, the predictions and summary.json.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace tessera::run {
 
-// What the manifest of a checkpoint shall remember beside the state.
+// Facts that the manifest of a checkpoint remembers beside the state.
 nlohmann::json manifest_notes(const TrainState& state, std::int64_t samples);
 
 // Writes them, the summary last: it says that the run is finished, and every file of the run folder

@@ -21,13 +21,12 @@ bool holds_finished_run(const std::filesystem::path& folder, const config::Confi
 bool holds_whole_run(const std::filesystem::path& folder, const config::Config& config,
                      std::vector<std::string>& notes);
 
-// What is wrong with the results of a finished run: its summary or its weights are gone or not
-// whole; "": nothing is.
+// Damage to the results of a finished run: its summary or its weights are gone or not whole; "":
+// nothing is.
 std::string damage_of_finished_run(const std::filesystem::path& folder);
 
-// What a run that goes on will do differently from now on: the lines of the configuration that
-// changed
-// ("run.until: not set" where one is gone). Empty without an older one.
+// Changes for a run that goes on: the lines of the configuration that changed ("run.until: not set"
+// where one is gone). Empty without an older one.
 std::vector<std::string> changes_since(const std::filesystem::path& folder,
                                        const config::Config& config);
 

@@ -1,4 +1,4 @@
-// What a training says while it runs: its lines on a terminal with a bar, and metrics.jsonl with
+// Output of a training while it runs: its lines on a terminal with a bar, and metrics.jsonl with
 // its twins. Convention: every rank has one; only the first opens files and is not quiet.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What a training says: the lines at its start, the line of a step, and summary.json.
-// Convention: pure text and JSON from numbers; nothing here changes the run.
+// Texts of a training: the lines at its start, the line of a step, and summary.json. Convention:
+// pure text and JSON from numbers; nothing here changes the run.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,7 +20,7 @@ struct EpochRecord {
   double barrier_wait_s = 0;  // the longest that a rank waited at its end
 };
 
-// What the summary is made of, gathered over all processes of the run.
+// The data of the summary, gathered over all processes of the run.
 struct TrainResults {
   std::vector<EpochRecord> epochs;
   std::vector<double> step_ms;
@@ -42,7 +42,7 @@ std::vector<std::string> introduction(const config::Config& config,
                                       const std::vector<plan::Memory>& memory, std::int64_t planned,
                                       std::int64_t train_samples, std::int64_t test_samples,
                                       const std::string& resumed);
-// What to say of a peak that may be wrong; "": nothing.
+// A note about a peak that may be wrong; "": there is none.
 std::string doubt_of_peak(const Peak& peak);
 std::string step_line(const report::StepMetrics& m, std::int64_t total);
 std::string eval_line(std::int64_t epoch, const Score& score, const Progress& progress);

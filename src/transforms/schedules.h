@@ -44,7 +44,7 @@ Schedule first_micros(Schedule schedule, int micros);
 // most two.
 std::vector<Turn> needs(const Schedule& schedule, const Turn& turn);
 
-// What text and builders accept.
+// Limits of what text and builders accept.
 constexpr int most_ranks = 1024, most_stages = 4096, most_micros = 4096;
 constexpr std::int64_t most_turns = 1000000;
 constexpr std::size_t most_shown =

@@ -112,8 +112,8 @@ std::vector<Bucket> plan_buckets(const Program& program,
 // Parameters become views of bucket inputs: of the weights, or of their moving average.
 Program buckets(const Program& program, const std::vector<Bucket>& buckets,
                 ir::Role set = ir::Role::weights);
-// What a run calls a bucket's buffer: "weights.decay", "ema.decay". Names are for people and files;
-// programs ask for the role. Moments are called by their optimizer.
+// The name of a bucket's buffer in a run: "weights.decay", "ema.decay". Names are for people and
+// files; programs ask for the role. Moments are called by their optimizer.
 std::string buffer_name(ir::Role role, const Bucket& bucket);
 
 struct Optimizer {

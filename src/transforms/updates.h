@@ -17,7 +17,7 @@ struct Update {
 };
 
 namespace updates {
-// What becomes of `kept`, in the same order. A step that does not count is the caller's affair.
+// The new values of `kept`, in the same order. A step that does not count is the caller's affair.
 #define X(name, ...) std::vector<ir::Var> name(ir::Builder& b, const Update& u);
 TESSERA_OPTIMIZERS(X)
 #undef X

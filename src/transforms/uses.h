@@ -1,4 +1,4 @@
-// Who makes and who reads each value: what pattern-matching passes ask.
+// Makers and readers of each value, for pattern-matching passes.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What a benchmark says of the ranks that it ran on: their layout, the memory, the work and the
+// Facts about the ranks that a benchmark ran on: their layout, the memory, the work and the
 // messages of each, and how far their logits are from those of one rank. Convention: every rank
 // makes the same calls; bytes are those of one batch or step.
 #pragma once
@@ -39,7 +39,7 @@ nlohmann::ordered_json ranks_json(const std::vector<RankUse>& ranks);
 // to 64.00 MB"
 std::string use_line(const std::vector<RankUse>& ranks, const std::string& per);
 
-// What benchmarks feed a model with: `count` images of random pixels.
+// Input of benchmarks: `count` images of random pixels.
 std::vector<std::uint8_t> random_pixels(const models::ModelConfig& model, std::int64_t count);
 
 // The largest difference of `logits` from those that one rank computes with the same initial

@@ -34,7 +34,8 @@ struct RunMemory {
 // config.data.held as a training would have it, where the data can be opened.
 void settle_pictures(config::Config& config);
 
-// What rests away from the device, and what of it comes and goes in one run: lines, or nothing.
+// Lines about what rests away from the device and what of it comes and goes in one run; "": nothing
+// does.
 std::string away_text(const plan::Plan& plan);
 nlohmann::ordered_json away_json(const plan::Plan& plan);
 

@@ -1,6 +1,6 @@
-// What other libraries need beside the tensors: config.json in the words of torchvision, timm or
-// Hugging Face, and the preprocessing. Convention: what a library cannot say of a model is refused
-// before anything is written.
+// Files that other libraries need beside the tensors: config.json in the words of torchvision, timm
+// or Hugging Face, and the preprocessing. Convention: what a library cannot say of a model is
+// refused before anything is written.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -43,7 +43,7 @@ struct DeepSpeedReading {
 
 DeepSpeedReading read_deepspeed(std::string_view text, const std::string& file);
 
-// What is known of a key of DeepSpeed's.
+// How a key of DeepSpeed's is treated.
 enum class DeepSpeedRole : std::uint8_t {
   used,     // has a meaning here
   quiet,    // changes nothing here, whatever it says

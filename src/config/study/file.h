@@ -86,7 +86,7 @@ struct StudyFile {
 StudyFile read_study(const std::string& path);
 // The same from text; paths in it are relative to the folder of `file`.
 StudyFile study_from_text(std::string_view text, const std::string& file);
-// What is wrong with a file all keys of which could be read.
+// Problems of a file all keys of which could be read.
 std::vector<Problem> check_study(const StudyFile& file);
 
 }  // namespace tessera::config

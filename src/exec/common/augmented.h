@@ -1,7 +1,6 @@
-// What the op augment reads and computes for one number: the crop, the mirror and the padding say
-// which pixel, boxes what is hidden and what the partner gives, the share how two are blended.
-// Convention: kernels of every device call these, so that they agree to the bit; any row of draws
-// is safe, whatever it holds.
+// The op augment for one number: the crop, the mirror and the padding say which pixel, boxes what
+// is hidden and what the partner gives, the share how two are blended. Convention: kernels of every
+// device call these, so that they agree to the bit; any row of draws is safe, whatever it holds.
 #pragma once
 
 #include <cstdint>

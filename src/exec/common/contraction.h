@@ -1,5 +1,5 @@
-// What a contraction is as a matrix product: any signature becomes loops around C[m,n] = sum over k
-// of A[m,k] B[k,n]. Letters fall into rows (A and C), columns (B and C), batch (all three) and k (A
+// A contraction as a matrix product: any signature becomes loops around C[m,n] = sum over k of
+// A[m,k] B[k,n]. Letters fall into rows (A and C), columns (B and C), batch (all three) and k (A
 // and B); runs of letters that are contiguous wherever they appear become one loop. The largest
 // runs make the matrix product, the others loop around it. Convention: everything here is a
 // function of signature and shapes; neither threads nor addresses have a say.

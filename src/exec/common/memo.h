@@ -1,5 +1,5 @@
-// What a kernel finds out from attributes and shapes alone (a parsed signature, tiles, a library's
-// descriptors): kept with its step of the plan from the first call on.
+// Results of a kernel that follow from attributes and shapes alone (a parsed signature, tiles, a
+// library's descriptors) are kept with its step of the plan from the first call on.
 #pragma once
 
 #include <memory>

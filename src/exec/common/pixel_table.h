@@ -1,6 +1,6 @@
-// What the op normalise makes of each of the 256 values of a pixel, channel by channel. Convention:
-// mean and deviation are rounded to f32; the number is computed of them in double and rounded to
-// f32 once, so that executors agree to the bit.
+// The op normalise as a table: the number for each of the 256 values of a pixel, channel by
+// channel. Convention: mean and deviation are rounded to f32; the number is computed of them in
+// double and rounded to f32 once, so that executors agree to the bit.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What resizing pictures is on every device: the taps of both passes, and one value of a pass.
+// Resizing of pictures for every device: the taps of both passes, and one value of a pass.
 #pragma once
 
 #include <algorithm>

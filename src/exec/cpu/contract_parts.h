@@ -1,5 +1,5 @@
-// What the kernels of contract share: the tiles of a call, and what happens to a tile whose sums
-// are complete.
+// Parts that the kernels of contract share: the tiles of a call, and the finish of a tile whose
+// sums are complete.
 #pragma once
 
 #include <span>
@@ -40,7 +40,7 @@ std::int64_t addend_stride(const Lowering& l, std::size_t i);
 bool depends_on_row(const Lowering& l, std::size_t i);
 std::int64_t outer_addend_offset(const Lowering& l, std::size_t i, std::int64_t outer);
 
-// What is packed of B: as many matrices k x n as the loops around the product meet.
+// The packed matrices of B: as many k x n as the loops around the product meet.
 struct PackedMatrices {
   std::int64_t k = 0, n = 0, count = 1;  // count: without those of outer_k
 

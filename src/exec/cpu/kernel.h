@@ -1,4 +1,4 @@
-// What a CPU kernel is: a function of one Call. Reference kernels are plain loops templated on the
+// A CPU kernel is a function of one Call. Reference kernels are plain loops templated on the
 // element type; fast ones compute in f32. Conventions: tensors are dense and row-major; all
 // floating operands of a call have the kernel's element type (the executor widens f16 around the
 // call, and bf16 around kernels that do not read it themselves; cast is the exception); work is cut
@@ -82,7 +82,7 @@ inline std::int64_t in_whole_sample(const ir::Dropout& attr, const ir::Shape& x,
 // Hands a message over and comes back at once. Only for those that a plan puts on stream 1.
 comm::Pending start_collective(const Call& call);
 
-// What the op alarm answers to a sum of squares.
+// The answer of the op alarm to a sum of squares.
 inline double alarm_of(double squares) {
   return squares < 1e24 ? 0.0 : std::numeric_limits<double>::quiet_NaN();
 }
@@ -92,7 +92,8 @@ using Kernel = void (*)(const Call&);
 using ScratchRule = Scratch (*)(const ir::Attrs&, std::span<const ir::Type> in,
                                 std::span<const ir::Type> out);
 
-// What the kernel would rather have packed once of an operand that stays as it is (plan/target.h).
+// The form in which the kernel would rather have an operand that stays as it is, packed once
+// (plan/target.h).
 using PackedFormRule = plan::PackedForm (*)(const ir::Attrs&, std::span<const ir::Type> in,
                                             int operand);
 

@@ -13,11 +13,11 @@
 
 namespace tessera::exec::cpu {
 
-// What a step needs beside its operands on so many threads.
+// Bytes that a step needs beside its operands on so many threads.
 std::int64_t workspace_bytes(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in,
                              std::span<const ir::Type> out, int threads);
 
-// What the plans of one executor share.
+// The state that the plans of one executor share.
 struct Machine {
   Machine(int threads, Groups given, std::string folder)
       : pool(threads),

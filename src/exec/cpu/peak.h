@@ -1,4 +1,4 @@
-// What this machine's cores can do at most: the number that "% of peak" is against.
+// The peak of this machine's cores: the number that "% of peak" is against.
 #pragma once
 
 #include <string>

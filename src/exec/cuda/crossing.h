@@ -1,7 +1,7 @@
-// What crosses ranks, staged through the host: operands come down into pinned memory, the kernels
-// of the CPU hand them over, results go up again. Convention: messages are handed over in the order
-// of the plan, since all ranks of a group call the same verbs in the same order; a message owns its
-// operands and results until it is done, so the copies have a stream of their own.
+// Messages between ranks, staged through the host: operands come down into pinned memory, the
+// kernels of the CPU hand them over, results go up again. Convention: messages are handed over in
+// the order of the plan, since all ranks of a group call the same verbs in the same order; a
+// message owns its operands and results until it is done, so the copies have a stream of their own.
 #pragma once
 
 #include <deque>

@@ -15,7 +15,7 @@ namespace tessera::exec::cuda {
 bool built();  // whether this build has the executor
 // Why no card can be used here, in a sentence; empty: one can.
 std::string missing();
-// What `tessera version --verbose` says: the driver, the cards, the libraries; name and value.
+// Facts for `tessera version --verbose`: the driver, the cards, the libraries; name and value.
 std::vector<std::pair<std::string, std::string>> facts();
 
 DeviceInfo info(int threads);

@@ -1,6 +1,7 @@
-// What kernels of all families share: element types, their conversions, the accumulator of each,
-// reductions within a warp and a block, and the size of a grid. Convention: arithmetic on float,
-// bf16 and f16 elements is done in float, on double in double; the order of every sum is fixed.
+// Parts that kernels of all families share: element types, their conversions, the accumulator of
+// each, reductions within a warp and a block, and the size of a grid. Convention: arithmetic on
+// float, bf16 and f16 elements is done in float, on double in double; the order of every sum is
+// fixed.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,5 +1,5 @@
-// What goes wrong with a card, its driver or its runtime, as an Error that says what to do.
-// Convention: every call of the runtime goes through must(); so a test can make any of them fail.
+// Failures of a card, its driver or its runtime, as an Error that says what to do. Convention:
+// every call of the runtime goes through must(); so a test can make any of them fail.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// What the runtime gives and must be given back: streams, events, graphs, memory of the card and
-// pinned memory of the host. Convention: the card is the current one of the calling thread; streams
-// never wait for the legacy one.
+// Owners of what the runtime gives and must be given back: streams, events, graphs, memory of the
+// card and pinned memory of the host. Convention: the card is the current one of the calling
+// thread; streams never wait for the legacy one.
 #pragma once
 
 #include <memory>

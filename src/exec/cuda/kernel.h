@@ -1,4 +1,4 @@
-// What a CUDA kernel is: a host function of one Call that enqueues work on the call's stream.
+// A CUDA kernel is a host function of one Call that enqueues work on the call's stream.
 // Conventions: tensors are dense and row-major in device memory; a call neither allocates nor
 // synchronises nor copies to or from the host, because it is recorded once into a graph and
 // replayed; whatever changes between steps is read from device memory. Results are the same bits in
@@ -20,8 +20,8 @@ namespace tessera::exec::cuda {
 class Blas;  // cuBLASLt (blas.h)
 class Dnn;   // cuDNN (dnn.h)
 
-// What a plan must know of a card; the defaults are an H100's, for plans that are made where no
-// card is.
+// The limits of a card that a plan must know; the defaults are an H100's, for plans that are made
+// where no card is.
 struct Limits {
   int arch = 90;  // compute capability, 10 x major + minor
   int multiprocessors = 132;
@@ -31,7 +31,7 @@ struct Limits {
   bool operator==(const Limits&) const = default;
 };
 
-// What the calls of one executor share.
+// The state that the calls of one executor share.
 struct Context {
   Limits limits;
   Blas* blas = nullptr;  // never null on a card

@@ -47,7 +47,7 @@ class CudaLoaded final : public Loaded {
   enum Form { plain, timed };  // of a graph: timed has an event before every step
   struct Flight;               // a run that was submitted
   struct Run;
-  // What a run is fed with and leaves, and how it is run there.
+  // One copy of the buffers that a run is fed with and leaves, and how it is run there.
   struct Copy {
     std::vector<Bound> steps;
     std::vector<GraphExec> graphs[2];  // by form, per segment

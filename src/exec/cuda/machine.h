@@ -1,6 +1,6 @@
-// What the plans of one executor share: a card, its streams and libraries, the memory, and the
-// groups of ranks. Convention: every public call of an executor says here() first, because the
-// current card belongs to a thread.
+// The state that the plans of one executor share: a card, its streams and libraries, the memory,
+// and the groups of ranks. Convention: every public call of an executor says here() first, because
+// the current card belongs to a thread.
 #pragma once
 
 #include <memory>

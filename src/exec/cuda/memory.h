@@ -18,7 +18,7 @@ struct Room {
   std::int64_t free = 0, total = 0;
 };
 Room room_on_card();  // of the current one
-// What was asked for and what is there, as a table.
+// Throws Error(memory) with a table of what was asked for and what is there.
 [[noreturn]] void out_of_memory(const plan::Footprint& room, std::int64_t held, std::int64_t more,
                                 const Room& card);
 

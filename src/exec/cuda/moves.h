@@ -1,7 +1,7 @@
-// What comes from where buffers rest and goes back there, in the runs of one plan. Between memory
-// of the host and the card: copies on two streams of their own, one for each direction, behind what
-// they are made of; all of it can be captured, so it cuts no graph. Between a file and the card:
-// through pinned memory, by the host, which cuts a graph as a staged message does (crossing.h).
+// Copies from where buffers rest and back there, in the runs of one plan. Between memory of the
+// host and the card: copies on two streams of their own, one for each direction, behind what they
+// are made of; all of it can be captured, so it cuts no graph. Between a file and the card: through
+// pinned memory, by the host, which cuts a graph as a staged message does (crossing.h).
 #pragma once
 
 #include <map>

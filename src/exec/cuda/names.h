@@ -1,4 +1,4 @@
-// What the steps of a plan are called, for profilers and for people.
+// Names of the steps of a plan, for profilers and for people.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the card of this process can do at most, measured on it; each takes about 100 ms.
+// Peaks of the card of this process, measured on it; each takes about 100 ms.
 #pragma once
 
 #include <string>

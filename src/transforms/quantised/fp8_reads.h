@@ -21,7 +21,7 @@ using FactorReads = std::array<FactorRead, 2>;
 // Both factors of a contract in a block of a transformer, each with what is summed at one end of
 // its dims; nothing where it is no such product. Its extents do not matter.
 std::optional<FactorReads> reads_in_blocks(const ir::Program& program, const ir::Eqn& e);
-// What the library and the hardware take: rows, columns and depth in multiples of 16.
+// Whether the library and the hardware take it: rows, columns and depth in multiples of 16.
 bool in_granules(const ir::Program& program, const ir::Eqn& e, const FactorReads& reads);
 
 }  // namespace tessera::transforms

@@ -1,6 +1,6 @@
-// What `tessera doctor` knows of a cluster, and what it makes of it. Convention: facts are gathered
-// by one rank on each host (facts.cpp) and between them (links.cpp); the judgement is
-// a pure function of them (verdict.cpp), so that a script, a table and a test see the same.
+// `tessera doctor`: facts about a cluster and the judgement of them. Convention: facts are gathered
+// by one rank on each host (facts.cpp) and between them (links.cpp); the judgement is a pure
+// function of them (verdict.cpp), so that a script, a table and a test see the same.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ using Setting = std::function<std::string(const std::string&)>;  // a variable; 
 bool mpi_takes(const Interface& interface, const std::string& mpi, const Setting& setting);
 std::vector<Interface> interfaces_here(const std::string& mpi);  // without the loopback
 
-// What one host says of itself.
+// Facts that one host reports about itself.
 struct HostFacts {
   std::string host, machine;            // its name; what tells machines apart
   std::string tessera, binary, mpi;     // version, hash of the program, library

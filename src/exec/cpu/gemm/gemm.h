@@ -12,7 +12,8 @@
 
 namespace tessera::exec::cpu {
 
-// What a product packs its operands into: the calling thread's own, so that a plan counts it.
+// Bytes of the buffer that a product packs its operands into: the calling thread's own, so that a
+// plan counts it.
 inline constexpr std::size_t gemm_scratch_bytes = sizeof(float) * 384 * (384 + 12);
 // A panel of A alone, and beside it rows that are gathered before they are packed.
 inline constexpr std::int64_t panel_bytes = low_rows * low_k_block * 2 + 12 * low_k_block * 2;
@@ -90,9 +91,9 @@ std::int64_t pack_tasks(const Scattered<T>& a, std::int64_t n) {
 template <class T>
 void gemm_pack(const Scattered<T>& a, std::int64_t n, const T* const* parts, std::int64_t rs_b,
                std::int64_t cs_b, std::int64_t task, T* packed);
-// What happens to C's rows while they are in cache: relu(C scale + offset + addend), and where
-// `low` is given that is rounded into it instead. Columns of scale and offset start with the
-// product's; the addend and `low` have `pitch` between their rows.
+// The finish of C's rows while they are in cache: relu(C scale + offset + addend), and where `low`
+// is given that is rounded into it instead. Columns of scale and offset start with the product's;
+// the addend and `low` have `pitch` between their rows.
 struct Finish {
   const float *scale = nullptr, *offset = nullptr;
   const float* addend = nullptr;

@@ -35,7 +35,7 @@ std::vector<const Micro*> i8_micros();
 // Which of them is used from now on, by its name; empty: the best. False: this machine has none.
 bool use_i8_micro(std::string_view name);
 
-// What the files of this folder give each other.
+// Functions for the other files of this folder.
 std::vector<const Micro*> machine_i8_micros();  // of this architecture, the best first
 const Micro* portable_i8_micro();
 // [k / group][lanes][group], and the same of `lanes` rows one after the other.

@@ -98,7 +98,7 @@ std::vector<const Micro*> low_micros();
 // Which of them is used from now on, by its name; empty: the best. False: this machine has none.
 bool use_low_micro(std::string_view name);
 
-// What the files of this folder give each other.
+// Functions for the other files of this folder.
 std::vector<const Micro*> machine_micros();  // of this architecture, the best first
 const Micro* wide_micro();                   // widens in registers
 // Rounds whole vectors of n numbers as round_to_bf16 does (simd/convert.h) and says how many they

@@ -1,4 +1,4 @@
-// What the micro-kernels of x86-64 share: which instructions the processor has and the system
+// Parts that the micro-kernels of x86-64 share: which instructions the processor has and the system
 // allows, and the configuration of AMX's tiles.
 #pragma once
 

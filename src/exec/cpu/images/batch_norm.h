@@ -1,5 +1,5 @@
-// What the kernels of batch norm share: how they cut a batch into blocks of rows, how the sums of
-// blocks are added up, and what stands beside a norm in one pass.
+// Parts that the kernels of batch norm share: how they cut a batch into blocks of rows, how the
+// sums of blocks are added up, and what stands beside a norm in one pass.
 #pragma once
 
 #include <algorithm>
@@ -93,7 +93,7 @@ class RunOf {
   std::int64_t at_, size_, step_;
 };
 
-// What is added to a norm: nothing, values, or with a mean the norm of these values.
+// The addend of a norm: nothing, values, or with a mean the norm of these values.
 struct Added {
   const float *values = nullptr, *mean = nullptr, *scale = nullptr, *bias = nullptr;
 };

@@ -1,4 +1,4 @@
-// What the kernels of a convolution share.
+// Parts that the kernels of a convolution share.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// What the kernels of attention share: the sizes of a call, and the two ways to run it. `plain`
-// takes any type, any number of tokens and any head width; `short` is for bf16 and f16 heads that
-// fit into one block's shared memory. Legend: b batch (all leading dims), t query, s key, h head, d
-// head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask: [w,t,s], b % w
-// picks one.
+// Parts that the kernels of attention share: the sizes of a call, and the two ways to run it.
+// `plain` takes any type, any number of tokens and any head width; `short` is for bf16 and f16
+// heads that fit into one block's shared memory. Legend: b batch (all leading dims), t query, s
+// key, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask:
+// [w,t,s], b % w picks one.
 #pragma once
 
 #include "exec/cuda/kernel.h"

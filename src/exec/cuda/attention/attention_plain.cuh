@@ -44,7 +44,7 @@ struct PlainHeads {
   __device__ std::int64_t at_s(std::int64_t ib, int ih, int is) const {
     return (ib * s + is) * stride() + static_cast<std::int64_t>(ih) * d;
   }
-  // What is added to the scores of one head: rows of s, null where there is none.
+  // The addend of one head's scores: rows of s, null where there is none.
   __device__ const W* bias_of(int ih) const {
     return bias ? bias + static_cast<std::int64_t>(ih) * t * s : nullptr;
   }

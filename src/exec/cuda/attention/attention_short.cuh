@@ -1,6 +1,6 @@
-// What both directions of short attention share: the heads of a call and the sizes that kernels
-// exist for. A block has one head: its tokens are padded to `blocks` blocks of 16, so that all
-// scores of 16 queries lie in the registers of a warp.
+// Parts that both directions of short attention share: the heads of a call and the sizes that
+// kernels exist for. A block has one head: its tokens are padded to `blocks` blocks of 16, so that
+// all scores of 16 queries lie in the registers of a warp.
 #pragma once
 
 #include "exec/cuda/attention/attention.h"
@@ -24,7 +24,7 @@ struct Heads {
   __device__ std::int64_t at_s(std::int64_t ib, int ih, int d) const {
     return (ib * s * h + ih) * d;
   }
-  // What is added to the scores of one head: rows of s, null where there is none.
+  // The addend of one head's scores: rows of s, null where there is none.
   __device__ const float* bias_of(int ih) const { return bias ? bias + ih * t * s : nullptr; }
   __device__ const float* mask_of(std::int64_t ib) const {
     return mask ? mask + ib % windows * t * s : nullptr;

@@ -29,8 +29,8 @@ struct Gradient {
   }
 };
 
-// What a block has in shared memory: q, k and do as tiles, dS as [key][query], and of every query
-// log2(e) lse and D = do.o.
+// A block's shared memory: q, k and do as tiles, dS as [key][query], and of every query log2(e) lse
+// and D = do.o.
 template <int blocks, int d>
 struct GradientMemory {
   static constexpr int tokens = blocks * 16, tile_bytes = tokens * d * 2;

@@ -1,5 +1,6 @@
-// What both directions of attention in windows share: heads of width 32 with 17 to 64 tokens, a
-// warp for each 16 of them. A block has one head and one window of the mask, and walks over images.
+// Parts that both directions of attention in windows share: heads of width 32 with 17 to 64 tokens,
+// a warp for each 16 of them. A block has one head and one window of the mask, and walks over
+// images.
 #pragma once
 
 #include "exec/cuda/attention/attention_short.cuh"

@@ -117,8 +117,8 @@ __device__ __forceinline__ void for_rows(const Rows& rows, const ChannelWalk& wa
   }
 }
 
-// What belongs to a channel is worked out once in a block: value(channel, to) writes `count`
-// numbers for one channel, and each thread gets those of its own.
+// Works out the numbers of a channel once in a block: value(channel, to) writes `count` numbers for
+// one channel, and each thread gets those of its own.
 template <int pack, int count, class W, class Value>
 __device__ __forceinline__ void per_channel(const Rows& rows, const ChannelWalk& walk,
                                             W (&to)[count][pack], const Value& value) {

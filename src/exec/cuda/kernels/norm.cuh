@@ -1,6 +1,6 @@
-// What layer norm and its gradient share: which kernel a row length takes. Rows of up to `widest`
-// columns that are read by 16 bytes stay in registers (a warp for each, or a block); any other row
-// is walked several times by a block.
+// Parts that layer norm and its gradient share: which kernel a row length takes. Rows of up to
+// `widest` columns that are read by 16 bytes stay in registers (a warp for each, or a block); any
+// other row is walked several times by a block.
 #pragma once
 
 #include "exec/cuda/elements.cuh"

@@ -1,5 +1,5 @@
-// What crosses ranks in the runs of one plan, carried by NCCL from card to card: each message goes
-// on the stream of its channel, behind what it is made of, and the compute stream waits for it
+// Messages between ranks in the runs of one plan, carried by NCCL from card to card: each message
+// goes on the stream of its channel, behind what it is made of, and the compute stream waits for it
 // where the plan says so. All of it can be captured, so a step is one graph. Convention: streams
 // are forked and joined by events; events with times are of one copy of a plan, because each copy
 // has graphs of its own.
@@ -40,7 +40,8 @@ class Carried {
   void join_near();                           // collectives that are under way, for who looks
   void join_all(const Recording& recording);  // at the end of a run
   void posted();                              // a run was submitted
-  // What the compute stream waited, in ms, and with spans where that and what messages took.
+  // Adds how long the compute stream waited, in ms, and with spans where that was and what messages
+  // took.
   void add_times(Timeline& timeline, const Marks& marks, cudaEvent_t began, bool spans) const;
   // When step i had what it waits for; 0: it waits for nothing.
   double joined_ms(std::size_t i, const Marks& marks, cudaEvent_t began) const;

@@ -45,7 +45,7 @@ class Communicator {
   void send(const std::byte* data, std::int64_t bytes, int to, cudaStream_t stream);
   void recv(std::byte* data, std::int64_t bytes, int from, cudaStream_t stream);
 
-  // What went wrong since, on this rank or on another: Error(rank_lost) or Error(device).
+  // Throws what went wrong since, on this rank or on another: Error(rank_lost) or Error(device).
   void check();
   // Ends what is under way, here; the other ranks are not told. Nothing can be called afterwards.
   void abort();

@@ -19,7 +19,7 @@ std::vector<std::string> nccl_files();
 std::string nccl_missing();
 std::string nccl_version();  // "2.28.9", or empty
 
-// What names a communicator before it is there, and its exchange over the ranks that talk already.
+// The name of a communicator before it is there, and its exchange over the ranks that talk already.
 using NcclId = std::array<std::byte, 128>;
 // Made by the first rank of the group for all of them. When that fails every rank throws
 // Error(device) with the reason.

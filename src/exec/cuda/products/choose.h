@@ -1,4 +1,4 @@
-// What a step takes from libraries, found without running it: it ends in the table of choices that
+// Choices of a step from libraries, made without running it: each ends in the table of choices that
 // the libraries were opened with (Blas::open, Dnn::open).
 #pragma once
 

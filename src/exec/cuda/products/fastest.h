@@ -24,8 +24,8 @@ class Fastest {
   // The table of this process; there is one for each card.
   static Fastest& of(const Choices::Facts& made_with);
 
-  // What the table has under this key, else what `measure` answers, which is then in the table.
-  // Null: there is no place to keep it, or TESSERA_CUDA_MEASURE=0; nothing was measured.
+  // The table's entry of this key, else the answer of `measure`, which is then in the table. Null:
+  // there is no place to keep it, or TESSERA_CUDA_MEASURE=0; nothing was measured.
   const Choice* find(const std::string& key, const std::function<Choice()>& measure);
 
  private:
