@@ -94,10 +94,11 @@ TEST(Starve, NoThreadsAreSaid) {
 // Two ranks under a limit on the memory of each process that is too low for MPI: mpirun waits for
 // itself or ends without a word, or a rank runs out or crashes inside a library. The job ends with
 // the code for memory and one sentence about it. With `may_fit` the limit may also be enough.
+// The launcher waits up to 40 s for ranks to join and 20 s for an mpirun without ranks.
 void expect_memory_is_named(int mib, bool may_fit) {
   const fs::path out = scratch() / "limited", err = scratch() / "stderr";
   const std::string command =
-      "ulimit -v " + std::to_string(1024 * mib) + "; timeout 60 " TESSERA_BINARY " train" + steps +
+      "ulimit -v " + std::to_string(1024 * mib) + "; timeout 120 " TESSERA_BINARY " train" + steps +
       "--np 2 --steps 2 --quiet --fresh --out " + out.string() + " >/dev/null 2>" + err.string();
   const int status = std::system(command.c_str());
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
