@@ -23,7 +23,7 @@ Beside beside(const std::filesystem::path& weights);
 models::ModelConfig recognise_model(const files::Safetensors& file, const Beside& said,
                                     std::vector<std::string>& notes);
 
-// What config.json says of these tensors that makes another function of them than the family's
+// Statements of config.json that make another function of these tensors than the family's
 // model here ("" where it says nothing such): "hidden_act" is "quick_gelu", where ...
 std::string other_function(const Beside& said, const std::string& family);
 

@@ -272,6 +272,22 @@ TEST(Architecture, CommentsHaveASubject) {
   }
 }
 
+// The tests that the presets and ./check run under emulation have the portable kernels of x86-64
+// among them: on an aarch64 machine nothing else does.
+TEST(Architecture, TheOtherArchitectureRunsItsPortableKernels) {
+  const std::string programs = "'^(ops_part_.|exec|tiny|(ops|exec|tiny)_portable)$'";
+  for (const std::string file : {"check", "CMakePresets.json", "docs/testing.md"}) {
+    std::size_t found = 0;
+    for (std::string line : lines_of(kRoot / file)) {
+      if (line.find("ops_part_.") == line.npos) continue;
+      std::replace(line.begin(), line.end(), '"', '\'');
+      EXPECT_NE(line.find(programs), line.npos) << file << ": " << line;
+      ++found;
+    }
+    EXPECT_EQ(found, 1u) << file;
+  }
+}
+
 // What a family is like stands in its row (models/description/): code that asks for a family by its
 // name would have to be found and changed for a new one.
 TEST(Architecture, FamiliesAreRows) {

@@ -9,7 +9,7 @@
 namespace tessera::exec::cpu {
 
 DeviceInfo info(int threads);
-// What decides about bits on this machine: the instruction set, and of products with factors of a
+// Names of what decides about bits here: the instruction set, and of products with factors of a
 // type the micro-kernel: "NEON, bfmmla".
 std::string kernel_names(std::string_view dtype);
 plan::Target target(int threads);

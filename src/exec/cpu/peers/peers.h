@@ -29,7 +29,7 @@ struct PeerGemm {
 // threads.
 std::vector<PeerGemm> peer_gemms(std::string_view dtype, int threads);
 
-// What the files of this folder give each other; empty: there is none.
+// Functions for the other files of this folder; empty: there is none.
 std::vector<PeerGemm> eigen_gemm(std::string_view dtype, int threads);
 std::vector<PeerGemm> openblas_gemm(std::string_view dtype, int threads);
 
