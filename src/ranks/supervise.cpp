@@ -261,7 +261,9 @@ void judge(JobEnd& end, const JobStart& job, int status, bool begun, bool silent
                            job.mpirun));
   end.code = WEXITSTATUS(status);
   const int signal = end.code - 128;
-  if (end.asked == 1 && signal == SIGUSR1) {  // what we sent came before a rank listened to it
+  // What we sent came before a rank listened to it; MPICH's mpirun ends with the bare number of the
+  // signal.
+  if (end.asked == 1 && (signal == SIGUSR1 || (end.code == SIGUSR1 && !is_open_mpi(job.mpirun)))) {
     end.code = static_cast<int>(ErrorKind::stopped);
     say(stderr,
         "stopped on request before there was anything to save; the same command starts it, or goes "
