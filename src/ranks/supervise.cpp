@@ -115,12 +115,20 @@ bool none_has_joined(const HeartbeatFolder& folder) {
          });
 }
 
-[[noreturn]] void give_up(pid_t child, const std::string& mpirun, const std::string& what) {
+[[noreturn]] void give_up(pid_t child, const Error& error) {
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  throw Error(ErrorKind::memory, what, mpirun,
-              "it lacks memory or threads: `ulimit -a` shows the limits, -v that of memory; "
-              "--comm local starts ranks as threads of one process");
+  throw Error(error);
+}
+Error without_memory(const JobStart& job, const std::string& what) {
+  return {ErrorKind::memory, what, job.mpirun,
+          "it lacks memory or threads: `ulimit -a` shows the limits, -v that of memory; "
+          "--comm local starts ranks as threads of one process"};
+}
+Error without_hosts(const JobStart& job, const std::string& what) {
+  return {ErrorKind::rank_lost, what + ", and no rank has begun", job.mpirun,
+          "`mpirun --host NAME true` must start a process on every host; `tessera doctor "
+          "--hostfile FILE` names those that do not answer"};
 }
 
 struct Ended {
@@ -171,14 +179,19 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
     }
     if (const auto now = steady_clock::now(); now - looked > std::chrono::seconds(2)) {
       looked = now;
-      if (has_ranks(child) || !job.hosts.empty()) seen = now, started = true;
-      if (const auto longest = longest_alone(!started); now - seen > longest)
-        give_up(child, job.mpirun,
-                fmt::format("mpirun has had no rank for {} s and does not end", longest.count()));
+      // Ranks on other hosts are seen by their records, which stay there.
+      if (job.hosts.empty() ? has_ranks(child) : !folder || !folder.read_all().empty())
+        seen = now, started = true;
+      if (const auto longest = longest_alone(!started); now - seen > longest) {
+        const std::string what = fmt::format("mpirun has run for {} s", longest.count());
+        give_up(child, job.hosts.empty() ? without_memory(job, what + " without a rank")
+                                         : without_hosts(job, what));
+      }
       if (memory_is_short() && now - began > longest_joining && none_has_joined(folder))
-        give_up(child, job.mpirun,
-                fmt::format("the ranks have not joined each other for {} s; {}",
-                            longest_joining.count(), memory_limit_text()));
+        give_up(child,
+                without_memory(job, fmt::format("the ranks have not joined each other for "
+                                                "{} s; {}",
+                                                longest_joining.count(), memory_limit_text())));
     }
     if (decided == steady_clock::time_point::max() && folder.verdict())
       decided = steady_clock::now();
@@ -282,15 +295,13 @@ void judge(JobEnd& end, const JobStart& job, int status, bool begun, bool silent
                            fmt::format("mpirun ended with {}, and no rank has said why; {}",
                                        end.code, memory_limit_text()),
                            job.mpirun, memory_limit_help));
-  if (!begun && end.asked == 0 && is_of_mpirun(end.code))
-    return tell(
-        end, Error(ErrorKind::rank_lost,
-                   fmt::format("mpirun ended with {}, and no rank has begun", end.code), job.mpirun,
-                   job.hosts.empty()
-                       ? "`mpirun -np 2 true` must work here; --comm local starts ranks as "
-                         "threads of one process"
-                       : "`mpirun --host NAME true` must start a process on every host; "
-                         "`tessera doctor --hostfile FILE` names those that do not answer"));
+  if (const std::string what = fmt::format("mpirun ended with {}", end.code);
+      !begun && end.asked == 0 && is_of_mpirun(end.code))
+    return tell(end, !job.hosts.empty()
+                         ? without_hosts(job, what)
+                         : Error(ErrorKind::rank_lost, what + ", and no rank has begun", job.mpirun,
+                                 "`mpirun -np 2 true` must work here; --comm local starts ranks as "
+                                 "threads of one process"));
   // A daemon of mpirun's that is gone with its host: it ends the ranks itself, and no rank speaks.
   if (end.code != 0 && silent && end.asked == 0 && job.goes_on)
     tell(end, Error(ErrorKind::rank_lost,
