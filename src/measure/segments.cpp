@@ -40,10 +40,11 @@ std::string changed_kernels(const nlohmann::json& before, const std::string& now
   if (before.empty() || !before.back().is_object()) return "";
   const auto said = before.back().find("kernels");
   if (said == before.back().end() || !said->is_string() || *said == now) return "";
+  const std::string old = said->get<std::string>().substr(0, 200);
   return fmt::format(
       "so far this run computed with the kernels {}, and it goes on with {}: from here on its bits "
       "will differ from those of a run that was not interrupted",
-      said->get<std::string>().substr(0, 200), now.empty() ? "of a card" : now);
+      old.empty() ? "of a card" : old, now.empty() ? "those of a card" : now);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ constexpr auto grace = std::chrono::seconds(8), more_grace = std::chrono::second
 // How long mpirun may be without any rank here, before the first and after the last. Without memory
 // for its threads it waits for itself for ever.
 std::chrono::seconds longest_alone(bool before_the_first) {
-  return std::chrono::seconds(before_the_first && !memory_limit() ? 300 : 20);
+  return std::chrono::seconds(before_the_first && !memory_is_short() ? 300 : 20);
 }
 
 bool comes_from(pid_t process, pid_t mpirun) {
@@ -115,11 +115,6 @@ bool none_has_joined(const HeartbeatFolder& folder) {
          });
 }
 
-[[noreturn]] void give_up(pid_t child, const Error& error) {
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
-  throw Error(error);
-}
 Error without_memory(const JobStart& job, const std::string& what) {
   return {ErrorKind::memory, what, job.mpirun,
           "it lacks memory or threads: `ulimit -a` shows the limits, -v that of memory; "
@@ -132,7 +127,8 @@ Error without_hosts(const JobStart& job, const std::string& what) {
 }
 
 struct Ended {
-  int status = 0, asked = 0;  // of mpirun; how many times it was asked to stop
+  int status = 0, asked = 0;      // of mpirun; how many times it was asked to stop
+  std::optional<Error> given_up;  // why we ended it
 };
 
 // The step that a rank says it is in; -1: in none.
@@ -156,6 +152,11 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
   const auto began = steady_clock::now();
   auto seen = began, looked = began, first = began;
   steady_clock::time_point decided = steady_clock::time_point::max();
+  const auto give_up = [&](const Error& error) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+    return Ended{status, asked, error};
+  };
   while (::waitpid(child, &status, WNOHANG) != child) {
     const struct timespec pause = {0, 200'000'000};
     if (const int signal = ::sigtimedwait(&handled, nullptr, &pause);
@@ -183,15 +184,15 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
       if (job.hosts.empty() ? has_ranks(child) : !folder || !folder.read_all().empty())
         seen = now, started = true;
       if (const auto longest = longest_alone(!started); now - seen > longest) {
-        const std::string what = fmt::format("mpirun has run for {} s", longest.count());
-        give_up(child, job.hosts.empty() ? without_memory(job, what + " without a rank")
-                                         : without_hosts(job, what));
+        const std::string what =
+            fmt::format("mpirun has had no rank for {} s and does not end", longest.count());
+        return give_up(job.hosts.empty() ? without_memory(job, what) : without_hosts(job, what));
       }
       if (memory_is_short() && now - began > longest_joining && none_has_joined(folder))
-        give_up(child,
-                without_memory(job, fmt::format("the ranks have not joined each other for "
-                                                "{} s; {}",
-                                                longest_joining.count(), memory_limit_text())));
+        return give_up(
+            without_memory(job, fmt::format("the ranks have not joined each other for "
+                                            "{} s; {}",
+                                            longest_joining.count(), memory_limit_text())));
     }
     if (decided == steady_clock::time_point::max() && folder.verdict())
       decided = steady_clock::now();
@@ -199,7 +200,7 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
     if (steady_clock::now() - decided > grace) kill_ranks(folder);
     if (steady_clock::now() - decided > more_grace) ::kill(child, SIGKILL);
   }
-  return {status, asked};
+  return {status, asked, std::nullopt};
 }
 
 // mpirun with all that it is told; the texts are in `words`, which outlive the call of exec.
@@ -276,7 +277,8 @@ void judge(JobEnd& end, const JobStart& job, int status, bool begun, bool silent
   const int signal = end.code - 128;
   // What we sent came before a rank listened to it; MPICH's mpirun ends with the bare number of the
   // signal.
-  if (end.asked == 1 && (signal == SIGUSR1 || (end.code == SIGUSR1 && !is_open_mpi(job.mpirun)))) {
+  const bool bare = end.code == SIGUSR1 && (!begun || silent) && !is_open_mpi(job.mpirun);
+  if (end.asked == 1 && (signal == SIGUSR1 || bare)) {
     end.code = static_cast<int>(ErrorKind::stopped);
     say(stderr,
         "stopped on request before there was anything to save; the same command starts it, or goes "
@@ -358,6 +360,8 @@ JobEnd run_job(const JobStart& start, const StopSignals& signals,
   end.asked = ended.asked, end.opened = job.folder.left(HeartbeatFolder::Sign::opened);
   if (const auto verdict = job.folder.verdict())
     end.code = verdict->code, end.error = verdict->text;
+  else if (ended.given_up)
+    tell(end, *ended.given_up);
   else {
     const bool some = !job.folder.read_all().empty(),
                ended_itself = job.folder.left(HeartbeatFolder::Sign::ended);

@@ -1,7 +1,7 @@
 // bench gemm: products of the shapes that networks have, by the kernels that run them, against the
 // peak of their element type and beside other libraries. Convention: `forward` is x w^T with
 // weights that are packed once, as inference has them; `dx` is g w and `dw` is g^T x, as training
-// has them. OurProduct and the others take turns, and the median run counts.
+// has them. Ours and the others take turns, and the median run counts.
 #include <fmt/format.h>
 
 #include <bit>

@@ -27,7 +27,7 @@ std::string shape_key(const plan::Step& step) {
   return key;
 }
 
-// OpPeaks that equations are held against, by element type; each is measured when it is first asked
+// Peaks that equations are held against, by element type; each is measured when it is first asked
 // for. On a card all of them are held against that of the run's type.
 class OpPeaks {
  public:

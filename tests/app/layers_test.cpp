@@ -26,7 +26,7 @@ TEST(Layers, Json) {
       EXPECT_GT(b["whole_s"]["median"].get<double>(), 0);
       EXPECT_GT(b["gflops"].get<double>(), 0);
       ASSERT_EQ(b["busy"].size(), 1u);
-      EXPECT_GT(b["busy"][0].get<double>(), 0.05);
+      EXPECT_GT(b["busy"][0].get<double>(), 0);
       EXPECT_LE(b["busy"][0].get<double>(), 1);
       EXPECT_EQ(b.contains("attention"), model != "resnet_micro_cifar");
       double sum = 0, shares = 0, attention = 0;
@@ -55,7 +55,7 @@ TEST(Layers, EveryThreadIsShown) {
   ASSERT_EQ(b["busy"].size(), 3u);
   double all = 0;
   for (const json& share : b["busy"]) all += share.get<double>();
-  EXPECT_GT(all, 0.05);
+  EXPECT_GT(all, 0);
   const Result text = run("bench layers --repeats 1 --threads 2 --batch 1 --model vit_micro");
   EXPECT_NE(text.out.find("threads were busy for so much of the whole pass: 0 "), std::string::npos)
       << text.out;

@@ -292,7 +292,9 @@ TEST(Architecture, TheOtherArchitectureRunsItsPortableKernels) {
 // name would have to be found and changed for a new one.
 TEST(Architecture, FamiliesAreRows) {
   const std::map<std::string, std::string> own = {
-      {"checkpoint/weights_recognise.cpp", "how many heads a ViT of a known width has"}};
+      {"checkpoint/weights_recognise.cpp",
+       "how many heads a ViT of a known width has, and which functions others put into a ViT or a "
+       "ResNet"}};
   const Pattern asked(R"(family *(==|!=) *")");
   EXPECT_TRUE(asked.is_in(R"(if (m.family == "vit") return 1;)"));
   for (const std::string& file : code_in("src")) {

@@ -206,6 +206,7 @@ TEST(Doctor, TheVerbOnThisMachine) {
   ::setenv(networks, "192.0.2.255/32", 1);
   const Result none = tessera::test::run("doctor --np 1 --out " + folder.string());
   ::unsetenv(networks);
+  EXPECT_NE(none.out.find("cores"), none.out.npos) << none.err;
   EXPECT_EQ(none.out.find("for MPI"), none.out.npos) << none.out;
   const Result missing = tessera::test::run("doctor --hostfile " + (folder / "none").string());
   EXPECT_NE(missing.code, 0);

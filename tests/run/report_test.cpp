@@ -234,7 +234,6 @@ TEST(TrainReport, MemoryIsThatOfTheRankWithTheMost) {
   EXPECT_TRUE(memory({more, less}).starts_with("memory/rank (most: rank 0)"));
 }
 
-// Who did not choose a folder sees at once which one it is.
 // 100 steps a process, an evaluation of 300 images after every 50, 2 s a step, 30 s an evaluation.
 TEST(Pace, SecondsToGoAreThoseOfStepsAndEvaluationsToCome) {
   run::Pace pace{.first = 0, .total = 100, .step = 25, .evaluations = 2, .images = 300};
@@ -257,6 +256,7 @@ TEST(Pace, AfterAResumeTheRateIsThatOfThisProcess) {
   EXPECT_DOUBLE_EQ(pace.left(0), 0);
 }
 
+// Whoever did not choose a folder sees at once which one it is.
 TEST(TrainReport, TheFirstLineNamesTheFolder) {
   config::Config config;
   config.run.name = "vit_micro-synthetic-np2";

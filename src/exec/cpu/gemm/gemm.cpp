@@ -1,6 +1,6 @@
-// A blocked matrix product: B is packed once per block into panels of columns, A one panel of rows
-// at a time, and a micro-kernel runs along k. Small operands (one head of an attention) matter as
-// much as large ones, hence the cheap packing. Convention: every element of C is one chain of
+// A blocked matrix product: B is packed once per block into panels of columns, A a few panels of
+// rows at a time, and a micro-kernel runs along k. Small operands (one head of an attention) matter
+// as much as large ones, hence the cheap packing. Convention: every element of C is one chain of
 // multiply-adds in the order of k, restarted at each block of k. (Before AVX2 a multiply-add rounds
 // twice, so bits may differ between such machines and others.)
 #include "exec/cpu/gemm/gemm.h"

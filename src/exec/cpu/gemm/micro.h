@@ -77,8 +77,8 @@ struct Micro {
   }
 };
 
-// Bounds that hold for every micro-kernel of its element type, so that what a plan reserves does
-// not depend on the machine.
+// Bounds for every micro-kernel of its element type, so that what a plan reserves does not depend
+// on the machine. One whose blocks of k are longer than low_k_block takes fewer columns at a time.
 inline constexpr std::int64_t low_group = 32, low_rows = 32, low_k_block = 512;
 inline constexpr std::int64_t panel_columns = 32;  // panels of B begin at multiples of it
 

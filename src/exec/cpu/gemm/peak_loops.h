@@ -1,6 +1,6 @@
-// Loops of multiply-adds of bf16 and i8 that stay in registers: the most that an instruction gives,
-// which products of these types are held against. There is one for each instruction that a
-// micro-kernel (micro.h, i8.h) of this machine uses.
+// Loops of multiply-adds of bf16 and i8 in registers and the first-level cache: the most that an
+// instruction gives, which products of these types are held against. There is one for each
+// instruction that a micro-kernel (micro.h, i8.h) of this machine uses.
 #pragma once
 
 #include <cstdint>
