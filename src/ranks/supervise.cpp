@@ -262,10 +262,10 @@ bool is_of_mpirun(int code) {
 void judge(JobEnd& end, const JobStart& job, int status, bool begun, bool silent) {
   const std::string help = "the same command goes on from the newest checkpoint";
   const int killer = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
-  if (end.asked == 0 && !begun && follows_from_no_memory(killer) && memory_is_short())
+  if (end.asked == 0 && (!begun || silent) && follows_from_no_memory(killer) && memory_is_short())
     return tell(end, Error(ErrorKind::memory,
-                           fmt::format("mpirun or a rank ended by signal {} ({}) before it had "
-                                       "begun; {}",
+                           fmt::format("mpirun or a rank ended by signal {} ({}), and no rank has "
+                                       "said why; {}",
                                        killer, ::strsignal(killer), memory_limit_text()),
                            job.mpirun, memory_limit_help));
   if (WIFSIGNALED(status))
