@@ -298,10 +298,15 @@ int bench_gemm(const config::Config& config, const BenchOptions& options) {
                 "precision.dtype", "choose --dtype f32 or bf16, or --set precision.quantise=int8");
   const int threads = static_cast<int>(config.run.threads);
   const DType elements = dtype == "int8" ? DType::i8 : ir::parse_dtype(dtype);
+  const std::vector<GemmProduct> products =
+      products_of(options.batch, dtype != "int8", options.filter);
+  if (products.empty())
+    throw Error(ErrorKind::usage, "no product has \"" + options.filter + "\" in its name",
+                "--filter", "a name is like \"vit_b_16 mlp_1 forward\"; without it all are shown");
   GemmTable table{.rows = {}, .peers = {}, .peak = {}, .dtype = dtype};
   if (config.run.device == "cpu") table.peers = exec::cpu::peer_gemms(dtype, threads);
   table.peak = peak_on(config.run.device, dtype, Ranks(nullptr), threads);
-  for (const GemmProduct& p : products_of(options.batch, dtype != "int8", options.filter))
+  for (const GemmProduct& p : products)
     table.rows.push_back(measure_product(p, elements, config, table.peers, options.repeats));
   if (options.json)
     report::print_document(gemm_json(table, config, options.batch));

@@ -53,5 +53,11 @@ TEST(Bench, ProductsAreATable) {
   EXPECT_NE(wide.err.find("bench gemm multiplies f32, bf16 and int8"), std::string::npos);
 }
 
+TEST(Bench, AFilterThatFitsNoProductIsRefused) {
+  const Result r = run("bench gemm --filter nothing");
+  EXPECT_EQ(r.code, 2) << r.err;
+  EXPECT_NE(r.err.find("no product has \"nothing\" in its name"), std::string::npos) << r.err;
+}
+
 }  // namespace
 }  // namespace tessera::test::bench_test

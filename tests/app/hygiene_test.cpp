@@ -156,6 +156,7 @@ std::vector<Command> commands(const Hostile& on) {
       {Words{"bench", "layers", "--model", h}},
       {Words{"bench", "train", on.path("missing", ".toml")}},
       {Words{"bench", "ops", "--model", h}},
+      {Words{"bench", "gemm", "--filter", h}},
       {Words{"bench", "comm", on.path("", ".toml")}},
       {Words{"bench", "offload", "--model", h}},
       {Words{"bench", h}},

@@ -164,7 +164,7 @@ TEST(Kill, ALimitOnFilesIsAFullDisk) {
   const fs::path folder = scratch() / "limit", log = scratch() / "limit.log";
   const std::string arguments = "train" + tiny + "--set checkpoint.keep=1 --out " + folder.string();
   Process first(arguments + " --epochs 100000 --set run.eval_every=0 --quiet --fresh");
-  wait_until([&] { return fs::exists(folder / "ckpt/step-3"); });
+  wait_until([&] { return lines_of(folder, "step").size() >= 4; });
   first.signal(SIGTERM);
   ASSERT_EQ(first.wait(), 75);
   Process process(arguments + " --epochs 100000 --set run.eval_every=0 --quiet", log,
