@@ -279,9 +279,9 @@ void print_gemm(const GemmTable& t, const config::Config& config, int64_t batch)
   for (const ModelRate& m : rates_of(t.rows))
     say(stdout, "{}, all rows together: {:.1f} GFLOP/s, {:.0f}% of the peak\n", m.model, m.gflops(),
         m.gflops() / t.peak.gflops * 100);
-  say(stdout, "{}, batch {}, {} threads; peak {:.0f} GFLOP/s {}, measured {}{}\n", t.dtype, batch,
-      config.run.threads, t.peak.gflops, t.peak.dtype, t.peak.measured,
-      t.peak.doubt.empty() ? "" : " (" + t.peak.doubt + ")");
+  say(stdout, "{}, batch {}, {} thread{}; peak {:.0f} GFLOP/s {}, measured {}{}\n", t.dtype, batch,
+      config.run.threads, config.run.threads == 1 ? "" : "s", t.peak.gflops, t.peak.dtype,
+      t.peak.measured, t.peak.doubt.empty() ? "" : " (" + t.peak.doubt + ")");
   for (const exec::cpu::PeerGemm& peer : t.peers)
     say(stdout, "{} {}: GFLOP/s, and our rate over its\n", peer.name, peer.version);
   if (t.peers.empty())

@@ -158,7 +158,8 @@ void bench_ops(const plan::Plan& plan, const TimedRuns& found, const config::Con
   const std::string card = device.card();
   report::say_sentence(
       "peak {}; copy {:.0f} GB/s, measured now, on {}; floor = floor time / measured time\n",
-      peaks.words(), copy, card.empty() ? fmt::format("{} threads", threads) : card);
+      peaks.words(), copy,
+      card.empty() ? fmt::format("{} thread{}", threads, threads == 1 ? "" : "s") : card);
   say(stdout, "\nlargest losses: ms above the floor\n");
   for (const OpRow& r : losses) say(stdout, "{:>15.3f}  {}\n", r.lost_ms(), r.name);
 }

@@ -259,7 +259,7 @@ TEST(DataVerbs, ArraysAreTrainedOnAndEvaluated) {
   EXPECT_NE(refused.err.find("8-bit colours"), std::string::npos) << refused.err;
   test::write_bytes(scratch / "d/dark/0.npy", "\x93NUMPY");
   EXPECT_EQ(run("data verify " + source + " --set model.channels=5").code, 3);
-  // Of several arrays those are named that cannot be read, and no other.
+  // A list of arrays names those that cannot be read, and no other.
   test::write_bytes(scratch / "d/light/1.npy", "no array");
   std::string several;
   for (const char* name : {"d/dark/0.npy", "d/light/0.npy", "d/light/1.npy"})

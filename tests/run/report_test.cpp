@@ -256,7 +256,7 @@ TEST(Pace, AfterAResumeTheRateIsThatOfThisProcess) {
   EXPECT_DOUBLE_EQ(pace.left(0), 0);
 }
 
-// Whoever did not choose a folder sees at once which one it is.
+// The first line says which folder was chosen.
 TEST(TrainReport, TheFirstLineNamesTheFolder) {
   config::Config config;
   config.run.name = "vit_micro-synthetic-np2";

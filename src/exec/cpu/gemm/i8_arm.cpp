@@ -1,6 +1,5 @@
 // i8 micro-kernel of aarch64: SMMLA (mmla_arm.h). Called only where the processor has it.
 #include <arm_neon.h>
-#include <sys/auxv.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -83,8 +82,7 @@ constexpr Micro smmla_micro{.name = "smmla",
 }  // namespace
 
 std::vector<const Micro*> machine_i8_micros() {
-  constexpr unsigned long has_i8mm = 1ul << 13;  // HWCAP2_I8MM
-  if (::getauxval(AT_HWCAP2) & has_i8mm) return {&smmla_micro};
+  if (has_smmla()) return {&smmla_micro};
   return {};
 }
 

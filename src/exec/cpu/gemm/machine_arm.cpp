@@ -1,6 +1,5 @@
 // bf16 micro-kernel of aarch64: BFMMLA (mmla_arm.h). Called only where the processor has it.
 #include <arm_neon.h>
-#include <sys/auxv.h>
 
 #include <cmath>
 #include <cstdint>
@@ -92,11 +91,6 @@ TESSERA_BFMMLA int64_t round_bfcvtn(const float* x, Low* y, int64_t n) {
   return i;
 }
 
-bool has_bf16() {
-  constexpr unsigned long bit = 1ul << 14;  // HWCAP2_BF16
-  return (::getauxval(AT_HWCAP2) & bit) != 0;
-}
-
 constexpr Micro bfmmla_micro{.name = "bfmmla",
                              .rows = mmla_rows,
                              .columns = mmla_columns,
@@ -113,10 +107,10 @@ constexpr Micro bfmmla_micro{.name = "bfmmla",
 }  // namespace
 
 std::vector<const Micro*> machine_micros() {
-  if (has_bf16()) return {&bfmmla_micro};
+  if (has_bfmmla()) return {&bfmmla_micro};
   return {};
 }
 
-RoundLow machine_round() { return has_bf16() ? round_bfcvtn : nullptr; }
+RoundLow machine_round() { return has_bfmmla() ? round_bfcvtn : nullptr; }
 
 }  // namespace tessera::exec::cpu

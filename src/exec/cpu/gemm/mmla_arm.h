@@ -6,6 +6,7 @@
 #pragma once
 
 #include <arm_neon.h>
+#include <sys/auxv.h>
 
 #include <cstdint>
 
@@ -13,6 +14,10 @@
 #define TESSERA_ARM_INLINE __attribute__((always_inline)) inline
 
 namespace tessera::exec::cpu {
+
+// Whether this machine has the instructions.
+inline bool has_bfmmla() { return (::getauxval(AT_HWCAP2) & 1ul << 14) != 0; }  // HWCAP2_BF16
+inline bool has_smmla() { return (::getauxval(AT_HWCAP2) & 1ul << 13) != 0; }   // HWCAP2_I8MM
 
 inline constexpr int mmla_rows = 6, mmla_columns = 16;
 inline constexpr int mmla_sums = mmla_rows * mmla_columns / 4;
@@ -45,7 +50,17 @@ inline constexpr int mmla_a_block = 20 * 1024;
 #define TESSERA_MMLA_ZERO(a, b, c, d)           \
   "movi %" a ".4s, #0\n movi %" b ".4s, #0\n"   \
   "movi %" c ".4s, #0\n movi %" d ".4s, #0\n"
+#define TESSERA_MMLA_ZEROS                                                    \
+  TESSERA_MMLA_ZERO("0", "1", "2", "3") TESSERA_MMLA_ZERO("4", "5", "6", "7") \
+  TESSERA_MMLA_ZERO("8", "9", "10", "11")                                     \
+  TESSERA_MMLA_ZERO("12", "13", "14", "15")                                   \
+  TESSERA_MMLA_ZERO("16", "17", "18", "19")                                   \
+  TESSERA_MMLA_ZERO("20", "21", "22", "23")
 #define TESSERA_MMLA_OUT(s, i) "=&w"(s[i]), "=&w"(s[i + 1]), "=&w"(s[i + 2]), "=&w"(s[i + 3])
+#define TESSERA_MMLA_OUTS(s)                                               \
+  TESSERA_MMLA_OUT(s, 0), TESSERA_MMLA_OUT(s, 4), TESSERA_MMLA_OUT(s, 8),  \
+  TESSERA_MMLA_OUT(s, 12), TESSERA_MMLA_OUT(s, 16), TESSERA_MMLA_OUT(s, 20)
+#define TESSERA_MMLA_USED "v0", "v1", "v2", "v4", "v5", "v6", "v7", "cc", "memory"
 
 // `s` becomes the sums over `pairs` (at least one) pairs of groups of the panels at `a` and `b`.
 // Two pairs a turn: each instruction on pointers and counters costs half a cycle of the 24.
@@ -53,11 +68,7 @@ inline constexpr int mmla_a_block = 20 * 1024;
   do {                                                                                  \
     const void *a_at = a_panel, *b_at = b_panel;                                        \
     std::int64_t left = pairs;                                                          \
-    asm(TESSERA_MMLA_ZERO("0", "1", "2", "3") TESSERA_MMLA_ZERO("4", "5", "6", "7")     \
-        TESSERA_MMLA_ZERO("8", "9", "10", "11")                                         \
-        TESSERA_MMLA_ZERO("12", "13", "14", "15")                                       \
-        TESSERA_MMLA_ZERO("16", "17", "18", "19")                                       \
-        TESSERA_MMLA_ZERO("20", "21", "22", "23")                                       \
+    asm(TESSERA_MMLA_ZEROS                                                              \
         "subs %[left], %[left], #2\n"                                                   \
         "b.lt 2f\n"                                                                     \
         ".p2align 5\n"                                                                  \
@@ -75,11 +86,9 @@ inline constexpr int mmla_a_block = 20 * 1024;
         TESSERA_MMLA_GROUP(op, t, "0", "0")                                             \
         TESSERA_MMLA_GROUP(op, t, "48", "128")                                          \
         "3:\n"                                                                          \
-        : TESSERA_MMLA_OUT(s, 0), TESSERA_MMLA_OUT(s, 4), TESSERA_MMLA_OUT(s, 8),       \
-          TESSERA_MMLA_OUT(s, 12), TESSERA_MMLA_OUT(s, 16), TESSERA_MMLA_OUT(s, 20),    \
-          [a] "+r"(a_at), [b] "+r"(b_at), [left] "+r"(left)                             \
+        : TESSERA_MMLA_OUTS(s), [a] "+r"(a_at), [b] "+r"(b_at), [left] "+r"(left)       \
         :                                                                               \
-        : "v0", "v1", "v2", "v4", "v5", "v6", "v7", "cc", "memory");                    \
+        : TESSERA_MMLA_USED);                                                           \
   } while (false)
 // clang-format on
 

@@ -1,6 +1,5 @@
 // Peak loops of aarch64: BFMMLA and SMMLA. Called only where the processor has them.
 #include <arm_neon.h>
-#include <sys/auxv.h>
 
 #include <algorithm>
 #include <iterator>
@@ -36,22 +35,16 @@ const Panels* panels() {
   do {                                                                                 \
     std::int64_t left = rounds;                                                        \
     asm volatile(                                                                      \
-        TESSERA_MMLA_ZERO("0", "1", "2", "3") TESSERA_MMLA_ZERO("4", "5", "6", "7")    \
-        TESSERA_MMLA_ZERO("8", "9", "10", "11")                                        \
-        TESSERA_MMLA_ZERO("12", "13", "14", "15")                                      \
-        TESSERA_MMLA_ZERO("16", "17", "18", "19")                                      \
-        TESSERA_MMLA_ZERO("20", "21", "22", "23")                                      \
+        TESSERA_MMLA_ZEROS                                                             \
         ".p2align 5\n"                                                                 \
         "1:\n"                                                                         \
         TESSERA_MMLA_GROUP(op, t, "0", "0")                                            \
         TESSERA_MMLA_GROUP(op, t, "48", "128")                                         \
         "subs %[left], %[left], #1\n"                                                  \
         "b.gt 1b\n"                                                                    \
-        : TESSERA_MMLA_OUT(s, 0), TESSERA_MMLA_OUT(s, 4), TESSERA_MMLA_OUT(s, 8),      \
-          TESSERA_MMLA_OUT(s, 12), TESSERA_MMLA_OUT(s, 16), TESSERA_MMLA_OUT(s, 20),   \
-          [left] "+r"(left)                                                            \
+        : TESSERA_MMLA_OUTS(s), [left] "+r"(left)                                      \
         : [a] "r"(panels()->a), [b] "r"(panels()->b)                                   \
-        : "v0", "v1", "v2", "v4", "v5", "v6", "v7", "cc", "memory");                   \
+        : TESSERA_MMLA_USED);                                                          \
   } while (false)
 // clang-format on
 
@@ -73,13 +66,11 @@ TESSERA_SMMLA double smmla_loop(std::int64_t rounds) {
 }  // namespace
 
 std::vector<PeakLoop> low_peak_loops() {
-  constexpr unsigned long has_bf16 = 1ul << 14;  // HWCAP2_BF16
-  if (!(::getauxval(AT_HWCAP2) & has_bf16)) return {};
+  if (!has_bfmmla()) return {};
   return {{.instruction = "bfmmla", .rounds = 200'000, .run = bfmmla_loop}};
 }
 std::vector<PeakLoop> i8_peak_loops() {
-  constexpr unsigned long has_i8mm = 1ul << 13;  // HWCAP2_I8MM
-  if (!(::getauxval(AT_HWCAP2) & has_i8mm)) return {};
+  if (!has_smmla()) return {};
   return {{.instruction = "smmla", .rounds = 200'000, .run = smmla_loop}};
 }
 
