@@ -18,7 +18,7 @@ const std::string steps =
     " --model vit_micro --set model.depth=1 --set model.dropout=0.1 --set data.flip=true --set "
     "data.train_size=88 --set data.test_size=16 --global-batch 32 --threads 1 --set "
     "run.eval_every=5 --set checkpoint.every=2 --set checkpoint.keep=1000 --set parallel.hang_s=4 "
-    "--quiet --epochs 12 ";
+    "--quiet --epochs 40 ";
 
 struct Whole {
   std::string weights;
