@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Tessera and PyTorch on the same card, side by side: training and inference of vit_b_16, swin_t and resnet50 in bf16.
 
-    bench/peer_torch_cuda.py [--binary build-cuda/tessera] [--batch 256] [--rounds 2] [--models vit_b_16,swin_t,resnet50] [--cases train,infer,latency] [--out FILE]
+    bench/peer_torch_cuda.py [--binary build-cuda/tessera] [--batch 256] [--rounds 2] [--models vit_b_16,swin_t,resnet50] [--cases train,infer,latency] [--largest [--compiled]] [--out FILE]
 
 Needs torch and torchvision with CUDA. Convention: a round is one measurement of Tessera and one of each way of PyTorch (eager, torch.compile), in turns; each gives
 the median of its runs; reported are medians over rounds, their range, and the ratio to PyTorch's best. Images and labels lie on the card for both. PyTorch has
 autocast to bf16, a fused AdamW, channels_last for convolutions and for inference weights in bf16. `latency` is an inference of one image; there PyTorch's calls are
 replayed as CUDA graphs, as Tessera's are. Memory is what each side holds at most: PyTorch's allocator, and what Tessera's plan takes. See bench/README.md.
+With --largest there is another table instead: the largest batch of a training step that fits on the card, in steps of 16 images. Tessera's is what its plan says,
+and is run; PyTorch's is found by trying (eager). With --compiled torch.compile has to make a step of it, too, and one of 16 images more (minutes).
 """
 import argparse
 import datetime
@@ -130,6 +132,71 @@ def row(options, model, case):
     return found, bytes_of
 
 
+def fits(step):
+    """Whether a function runs in the card's memory; what it took is given back either way."""
+    try:
+        step()
+        torch.cuda.synchronize()
+        return True
+    except torch.OutOfMemoryError:
+        return False
+    finally:
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def last_that(holds, known, grain=16):
+    """The largest multiple of `grain` for which `holds` is true, which it is for `known`."""
+    low, high = known, 2 * known
+    while holds(high):
+        low, high = high, 2 * high
+    while high - low > grain:
+        middle = (low + high) // 2 // grain * grain
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def torch_steps(model, batch, compiled):
+    peer = Torch(model, "train", batch, compiled)
+    for _ in range(2):  # the optimizer's state comes with the first
+        peer.step()
+
+
+def planned(options, model, batch):
+    """Whether the plan of a step takes no more than the card has to give."""
+    command = [str(options.binary), "explain", "--model", model, "--data", "synthetic:224x224x3,1000", "--device", "cuda", "--dtype", "bf16",
+               "--global-batch", str(batch), "--no-program", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode == 0 and json.loads(done.stdout)["peak_bytes"] < torch.cuda.mem_get_info()[0]
+
+
+def ours_that_runs(options, model):
+    """What the plan promises, run: algorithms chosen on the card may want a little more."""
+    batch = last_that(lambda batch: planned(options, model, batch), options.batch)
+    while True:
+        try:
+            ms, _ = tessera(argparse.Namespace(**{**vars(options), "batch": batch}), model, "train")
+            return batch, batch / ms * 1000
+        except SystemExit as problem:
+            print(f"peer_torch_cuda: {model} with {batch} images: {problem}", file=sys.stderr)
+            batch -= 16
+
+
+def largest(options):
+    lines = [f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, bf16, {datetime.date.today()}", "",
+             "| model | Tessera: largest batch | img/s with it | PyTorch eager: largest batch | torch.compile with that, with 16 more | Tessera's to PyTorch's |",
+             "|---|---|---|---|---|---|"]
+    for model in options.models.split(","):
+        ours, speed = ours_that_runs(options, model)
+        theirs = last_that(lambda batch: fits(lambda: torch_steps(model, batch, False)), options.batch)
+        compiled = [fits(lambda: torch_steps(model, batch, True)) for batch in (theirs, theirs + 16) if options.compiled]
+        lines.append(f"| {model} | {ours:,} | {speed:,.0f} | {theirs:,} | {', '.join('fits' if it else 'does not fit' for it in compiled) or '-'} | {ours / theirs:.2f} |")
+        print(lines[-1], file=sys.stderr, flush=True)
+        if options.out:
+            options.out.write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "build-cuda/tessera")
@@ -138,8 +205,12 @@ def main():
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--cases", default="train,infer")
+    parser.add_argument("--largest", action="store_true")
+    parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
+    if options.largest:
+        return largest(options)
     lines = [f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, CUDA {torch.version.cuda}, bf16, batch {options.batch}, {datetime.date.today()}, "
              f"{options.rounds} rounds", "",
              "| model | | Tessera ms (range) | img/s | PyTorch eager ms | torch.compile ms | best of PyTorch img/s | ratio | GB: Tessera, eager, compile |",
