@@ -240,7 +240,7 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
   report::Breakdown mean = sum_;
   for (double report::Breakdown::*part : report::breakdown_parts)
     mean.*part /= static_cast<double>(std::max<std::int64_t>(1, sampled_));
-  // What all the others together waited for this rank, as a mean of one of them.
+  // The time that the others waited for this rank, as a mean of one of them.
   double waited = 0;
   const std::vector<double> all = ranks_.gather(waited_for_);
   for (std::size_t r = 0; r < waited_for_.size(); ++r)
@@ -254,7 +254,7 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
       {"breakdown", report::to_json(mean)},
       {"barrier_wait_s", barrier_s_},
       {"clock_behind_ns", clock_.behind_ns}};
-  // What a device takes beside what is planned: of the host, and for graphs.
+  // Memory that a device takes beside what is planned: of the host, and for graphs.
   if (const exec::Executor& executor = session_.executor(); executor.pinned_bytes() > 0) {
     mine["peak_bytes"]["pinned"] = executor.pinned_bytes();
     mine["peak_bytes"]["graphs"] = executor.graph_bytes();
