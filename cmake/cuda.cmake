@@ -1,13 +1,16 @@
-# The CUDA executor is optional: without the toolkit src/exec/no_cuda.cpp is built instead of src/exec/cuda. The runtime is linked statically;
-# the driver, cuBLASLt, cuDNN and NCCL are opened when the program needs them, so a build with CUDA starts where there are none.
-set(TESSERA_CUDA AUTO CACHE STRING "build the CUDA executor (src/exec/cuda): AUTO (where nvcc is found), ON or OFF")
+# The CUDA executor is optional: without the toolkit src/exec/no_cuda.cpp is built instead of
+# src/exec/cuda. The runtime is linked statically; the driver, cuBLASLt, cuDNN and NCCL are opened
+# when the program needs them, so a build with CUDA starts where there are none.
+set(TESSERA_CUDA AUTO CACHE STRING
+  "build the CUDA executor (src/exec/cuda): AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE TESSERA_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(TESSERA_CUDA_BUILT OFF)
 set(TESSERA_CUDNN_BUILT OFF)
 set(TESSERA_NCCL_BUILT OFF)
 if(TESSERA_CUDA STREQUAL "AUTO" OR TESSERA_CUDA)
   if(NOT CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING "GPUs to build for (compute capabilities); the preset cuda-all has all that are known")
+    set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING
+      "GPUs to build for (compute capabilities); the preset cuda-all has all that are known")
   endif()
   include(CheckLanguage)
   check_language(CUDA)
@@ -25,18 +28,23 @@ if(TESSERA_CUDA STREQUAL "AUTO" OR TESSERA_CUDA)
     if(CUDNN_INCLUDE)
       set(TESSERA_CUDNN_BUILT ON)
     else()
-      message(STATUS "CUDA: cudnn_graph.h was not found: built without cuDNN, kernels of our own instead")
+      message(STATUS
+        "CUDA: cudnn_graph.h was not found: built without cuDNN, kernels of our own instead")
     endif()
     find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     if(NCCL_INCLUDE)
       set(TESSERA_NCCL_BUILT ON)
     else()
-      message(STATUS "CUDA: nccl.h was not found: built without NCCL, messages between ranks pass through the host")
+      message(STATUS
+        "CUDA: nccl.h was not found: built without NCCL, "
+        "messages between ranks pass through the host")
     endif()
   elseif(TESSERA_CUDA STREQUAL "AUTO")
     message(STATUS "CUDA: nvcc was not found: built without the CUDA executor")
   else()
-    message(FATAL_ERROR "TESSERA_CUDA=ON needs the CUDA toolkit, but nvcc was not found; add its folder to PATH (/usr/local/cuda/bin) or use the release preset")
+    message(FATAL_ERROR
+      "TESSERA_CUDA=ON needs the CUDA toolkit, but nvcc was not found; "
+      "add its folder to PATH (/usr/local/cuda/bin) or use the release preset")
   endif()
 endif()
 
@@ -52,11 +60,15 @@ if(TESSERA_CUDA_BUILT)
   target_link_libraries(tessera_cuda_toolkit INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
 endif()
 
-# join_cuda_files(LIST): several files of src/exec/cuda become one, of which the list then has the name. Of the 10 s that nvcc takes for a small file 7
-# are reading headers, and CMake 3.25 joins no CUDA files itself. Up to eight files with kernels of one folder at a time on a few cores, three on many,
-# so that all of them have something to do until the end; of the files for the host a whole folder, but for those named in `alone`.
+# join_cuda_files(LIST): several files of src/exec/cuda become one, of which the list then has the
+# name. Of the 10 s that nvcc takes for a small file 7 are reading headers, and CMake 3.25 joins no
+# CUDA files itself. Up to eight files with kernels of one folder at a time on a few cores, three on
+# many, so that all of them have something to do until the end; of the files for the host a whole
+# folder, but for those named in `alone`.
 function(join_cuda_files list)
-  set(alone "/(card|dnn)\\.cpp$")    # one is compiled with a definition of its own, one has a type with parts that no other file may see
+  # One is compiled with a definition of its own, one has a type with parts that no other file may
+  # see.
+  set(alone "/(card|dnn)\\.cpp$")
   set(rest ${${list}})
   set(joined ${rest})
   list(FILTER joined INCLUDE REGEX "exec/cuda/.*\\.(cu|cpp)$")
@@ -99,12 +111,14 @@ function(join_cuda_files list)
       string(APPEND text_of_${id} "#include \"${file}\"\n")
     endforeach()
   endforeach()
-  # Each file is written once, when its text is whole: one that stays the same keeps its time, and nvcc does not compile it again.
+  # Each file is written once, when its text is whole: one that stays the same keeps its time, and
+  # nvcc does not compile it again.
   list(REMOVE_DUPLICATES names)
   foreach(name IN LISTS names)
     string(MAKE_C_IDENTIFIER ${name} id)
     file(CONFIGURE OUTPUT ${name} CONTENT "${text_of_${id}}" @ONLY)
-    set_source_files_properties(${name} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)    # CMake would join them with others
+    # CMake would join them with others.
+    set_source_files_properties(${name} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endforeach()
   list(APPEND rest ${names})
   list(REMOVE_DUPLICATES rest)

@@ -1,11 +1,15 @@
 # What Tessera takes from the distribution, each behind one interface target.
 
-# A folder of unpacked packages (tools/carry.sh) is searched before the system; its libraries run in place through the build's rpath.
-set(TESSERA_CARRY "$ENV{TESSERA_CARRY}" CACHE STRING "folder of unpacked distribution packages, for machines where nothing can be installed")
+# A folder of unpacked packages (tools/carry.sh) is searched before the system; its libraries run in
+# place through the build's rpath.
+set(TESSERA_CARRY "$ENV{TESSERA_CARRY}" CACHE STRING
+  "folder of unpacked distribution packages, for machines where nothing can be installed")
 if(TESSERA_CARRY)
   get_filename_component(carry ${TESSERA_CARRY} ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR})
   if(NOT IS_DIRECTORY ${carry}/usr)
-    message(FATAL_ERROR "TESSERA_CARRY: expected unpacked packages in ${carry}/usr, found nothing; make it with tools/carry.sh")
+    message(FATAL_ERROR
+      "TESSERA_CARRY: expected unpacked packages in ${carry}/usr, found nothing; "
+      "make it with tools/carry.sh")
   endif()
   file(GLOB carry_lib ${carry}/usr/lib/*-linux-gnu)
   file(GLOB carry_include ${carry}/usr/include/*-linux-gnu)
@@ -57,7 +61,8 @@ add_library(tessera_kernels INTERFACE)
 target_include_directories(tessera_kernels SYSTEM INTERFACE ${HWY_INCLUDE})
 target_link_libraries(tessera_kernels INTERFACE ${HWY_LIBRARY})
 
-# Eigen is optional, and nothing but `bench gemm` calls it: without it exec/cpu/peers/no_eigen.cpp is built.
+# Eigen is optional, and nothing but `bench gemm` calls it: without it exec/cpu/peers/no_eigen.cpp
+# is built.
 find_path(EIGEN_INCLUDE Eigen/Core PATH_SUFFIXES eigen3)
 set(TESSERA_EIGEN OFF)
 add_library(tessera_eigen INTERFACE)
@@ -66,7 +71,8 @@ if(EIGEN_INCLUDE)
   target_include_directories(tessera_eigen SYSTEM INTERFACE ${EIGEN_INCLUDE})
 endif()
 
-# MPI is optional: without it comm/no_mpi.cpp is built. Its C interface alone; the old C++ one warns.
+# MPI is optional: without it comm/no_mpi.cpp is built. Its C interface alone; the old C++ one
+# warns.
 include(CheckLanguage)
 check_language(C)
 if(CMAKE_C_COMPILER)
@@ -79,7 +85,8 @@ if(TESSERA_MPI)
   target_link_libraries(tessera_mpi INTERFACE MPI::MPI_C)
   target_compile_definitions(tessera_mpi INTERFACE OMPI_SKIP_MPICXX=1 MPICH_SKIP_MPICXX=1)
 endif()
-# The launcher of the MPI that was found, which is looked for in PATH: a machine may have several ("mpirun.mpich").
+# The launcher of the MPI that was found, which is looked for in PATH: a machine may have several
+# ("mpirun.mpich").
 get_filename_component(TESSERA_MPIRUN "${MPIEXEC_EXECUTABLE}" NAME)
 string(REGEX REPLACE "^mpiexec" "mpirun" TESSERA_MPIRUN "${TESSERA_MPIRUN}")
 if(NOT TESSERA_MPIRUN MATCHES "^mpirun")

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Configures and builds, for ./demo and ./check: tools/build.sh PRESET FOLDER [TARGET...]
 #
-# A folder made here compiles two dozen sources at a time (a unity build: less than half of the time, but a file changed means two dozen);
-# `cmake --preset release` does not. The choice stays in the folder: cmake -DCMAKE_UNITY_BUILD=OFF build
+# A folder made here compiles two dozen sources at a time (a unity build: less than half of the
+# time, but a file changed means two dozen); `cmake --preset release` does not. The choice stays in
+# the folder: cmake -DCMAKE_UNITY_BUILD=OFF build
 #
-# On a terminal ninja shows its own line; elsewhere there is one line every 30 seconds, so that nobody thinks it hangs. ccache is used where it is.
+# On a terminal ninja shows its own line; elsewhere there is one line every 30 seconds, so that
+# nobody thinks it hangs. ccache is used where it is.
 #   TESSERA_JOBS=N   compile N files at a time (default: one per core)
 set -euo pipefail
 cd "$(dirname "$0")/.."

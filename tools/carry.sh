@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes Tessera build on a machine where nothing can be installed (written for Ubuntu 24.04, x86-64): fetches the packages that such a machine
-# lacks, here, where there is a network, and unpacks them into an ignored folder that travels with the tree.
+# Makes Tessera build on a machine where nothing can be installed (written for Ubuntu 24.04,
+# x86-64): fetches the packages that such a machine lacks, here, where there is a network, and
+# unpacks them into an ignored folder that travels with the tree.
 #
 #   tools/carry.sh [--whole] [--arch amd64] [--out .carry/amd64] [--sources FILE.sources] [PACKAGE...]
 #
@@ -8,11 +9,13 @@
 #
 #   TESSERA_CARRY=.carry/amd64 ./check        (or: cmake --preset release -DTESSERA_CARRY=.carry/amd64)
 #
-# With --whole it makes the folder that cross compiling needs instead (./setup --cross calls it): the
-# packages with everything they depend on, except what the cross compiler brings (libc, libstdc++).
+# With --whole it makes the folder that cross compiling needs instead (./setup --cross calls it):
+# the packages with everything they depend on, except what the cross compiler brings (libc,
+# libstdc++).
 #
-# Convention: apt runs on a private root under a temporary folder with this machine's sources and keys, so nothing on this system changes
-# (no foreign architecture is added, no package list touched). The result holds plain files only, no links, so any copying tool will do.
+# Convention: apt runs on a private root under a temporary folder with this machine's sources and
+# keys, so nothing on this system changes (no foreign architecture is added, no package list
+# touched). The result holds plain files only, no links, so any copying tool will do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -76,8 +79,9 @@ if [[ $whole ]]; then
     grep -Ev '^(libc6|libc6-dev|libc-dev-bin|linux-libc-dev|libcrypt|libcrypt1|libcrypt-dev|libnsl.*|libtirpc.*|rpcsvc-proto|libstdc\+\+6|libgcc-s1|gcc-[0-9]*-base|debconf|perl-base|dpkg|tar)$' || true)
   ((${#wanted[@]})) || { echo "carry: apt could not resolve what ${packages[*]} need on $arch" >&2; exit 1; }
 else
-  # A -dev package holds headers and the link name; the library itself is among its direct dependencies (libhwy1 or libhwy1t64, ...).
-  # Further down lies only what every machine has (libc, libstdc++, zlib).
+  # A -dev package holds headers and the link name; the library itself is among its direct
+  # dependencies (libhwy1 or libhwy1t64, ...). Further down lies only what every machine has (libc,
+  # libstdc++, zlib).
   wanted=("${packages[@]}")
   for package in "${packages[@]}"; do
     stem=${package%-dev}
@@ -100,7 +104,8 @@ if [[ $whole ]]; then
   find "$root/tree/usr/share" -mindepth 1 -maxdepth 1 ! -name cmake ! -name pkgconfig -exec rm -rf {} +
   rm -rf "$root"/tree/{bin,sbin,etc,lib,var} "$root"/tree/usr/{bin,sbin}
 else
-  # Keep headers and shared libraries, as plain files: each library under its soname (for running) and its link name (for linking).
+  # Keep headers and shared libraries, as plain files: each library under its soname (for running)
+  # and its link name (for linking).
   rm -rf "$root/tree/usr/share" "$lib/pkgconfig" "$lib/cmake"
   find "$lib" \( -name '*.a' -o -name 'libhwy_*' -o -name 'libtomlplusplus*' -o -name 'libblas*' \) -delete
   find "$root/tree" -type l | while read -r link; do

@@ -1,5 +1,6 @@
-# The part of ./check --gpu, which sources it: builds with the CUDA executor, runs what needs a card, and writes down what ran.
-# Convention: build-cuda/gpu holds what has passed (name, seconds) and one report per test, for the sources and the card named in `key`.
+# The part of ./check --gpu, which sources it: builds with the CUDA executor, runs what needs a
+# card, and writes down what ran. Convention: build-cuda/gpu holds what has passed (name, seconds)
+# and one report per test, for the sources and the card named in `key`.
 
 state=build-cuda/gpu
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)

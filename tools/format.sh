@@ -5,7 +5,8 @@
 #   tools/format.sh --check   change nothing; exit status 1 and a list when files differ
 #   tools/format.sh --can     exit status 0 when the version that counts is here, else say what is missing and 1
 #
-# Versions of clang-format lay the same code out differently, so only version 14 (Debian 12) counts; ./setup installs it.
+# Versions of clang-format lay the same code out differently, so only version 14 (Debian 12) counts;
+# ./setup installs it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

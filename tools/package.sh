@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Packs what is built and looks at the result: a .deb without errors of lintian, both with a manual and completions, and a .tar.gz whose
-# program takes nothing but the C library from the machine. With --chroot (root and a network) both run a training in a bare Debian that
-# has no compiler.
+# Packs what is built and looks at the result: a .deb without errors of lintian, both with a manual
+# and completions, and a .tar.gz whose program takes nothing but the C library from the machine.
+# With --chroot (root and a network) both run a training in a bare Debian that has no compiler.
 #
 #   tools/package.sh [--chroot] [BUILD]        BUILD: a folder in which tessera was built (default: build)
 #
-# Exit status 0: all of it was looked at and holds; 77: what was looked at holds, but lintian or debootstrap is missing.
+# Exit status 0: all of it was looked at and holds; 77: what was looked at holds, but lintian or
+# debootstrap is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 chroot=

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Runs clang-tidy with the checks of .clang-tidy: tools/tidy.sh [FILE...] (default: every source of src).
+# Runs clang-tidy with the checks of .clang-tidy: tools/tidy.sh [FILE...] (default: every source of
+# src).
 #
-# It reads the compile commands of the release preset, file by file, from a folder of its own (build-tidy), where nothing is built.
+# It reads the compile commands of the release preset, file by file, from a folder of its own
+# (build-tidy), where nothing is built.
 #   TESSERA_JOBS=N   look at N files at a time (default: one per core)
 set -euo pipefail
 cd "$(dirname "$0")/.."

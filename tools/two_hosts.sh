@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Runs a command with Open MPI's mpirun over two hosts that are network namespaces of this machine: a cluster to try launches on (root only).
+# Runs a command with Open MPI's mpirun over two hosts that are network namespaces of this machine:
+# a cluster to try launches on (root only).
 #
 #   [RATE=1gbit] tools/two_hosts.sh RANKS-PER-HOST COMMAND...     RATE: of the wire between them, as tc writes it; without it that of memory
 #   tools/two_hosts.sh 2 build/tessera train --model vit_micro --dp 2 --tp 2 --epochs 1 --out /tmp/two
 #
-# Each host has an address, a loopback and a host name of its own; they share the file system, as the nodes of a cluster share theirs.
-# Instead of ssh the launcher is told to enter a namespace. Everything that was made goes when the command ends.
+# Each host has an address, a loopback and a host name of its own; they share the file system, as
+# the nodes of a cluster share theirs. Instead of ssh the launcher is told to enter a namespace.
+# Everything that was made goes when the command ends.
 set -euo pipefail
 [[ $# -ge 2 && $1 =~ ^[0-9]+$ ]] || { sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2; }
 ((EUID == 0)) || { echo "two_hosts: making network namespaces needs root" >&2; exit 1; }

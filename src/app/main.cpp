@@ -72,7 +72,7 @@ std::string unknown_flags(const CLI::App& verb, int argc, char** argv, int first
   return out;
 }
 
-// What is wrong with the command line, with the nearest verb or flag when it is a name.
+// Says what is wrong with the command line, with the nearest verb or flag when it is a name.
 std::string said(const CLI::App& app, int argc, char** argv, const CLI::ParseError& error) {
   const CLI::App* verb = &app;  // the innermost one that was given
   std::string path = "tessera";
@@ -132,8 +132,8 @@ int main(int argc, char** argv) {
   tessera::reserve_memory_for_the_way_out();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is then an error of the write,
                                   // which knows what to say
-  // What trains for days goes on when nobody reads what it says any more; `tessera models | head`
-  // ends as every tool does.
+  // Training for days goes on when nobody reads what it says any more; `tessera models | head` ends
+  // as every tool does.
   if (argc > 1 && (std::string_view(argv[1]) == "train" || std::string_view(argv[1]) == "study"))
     tessera::survive_closed_pipes();
   // Looked for here: what goes wrong may be the command line itself.
@@ -147,8 +147,8 @@ int main(int argc, char** argv) {
           false);
     return code;
   } catch (const Error& error) {
-    // What goes wrong before ranks can talk goes wrong on all of them: the first one says it.
-    // Launchers end the job with whoever fails first; the others let it be that one.
+    // An error before ranks can talk happens on all of them: the first one says it. Launchers end
+    // the job with whoever fails first; the others let it be that one.
     if (tessera::run::launched_rank() == 0) return fail(error, json);
     std::this_thread::sleep_for(std::chrono::seconds(2));
     return error.exit_code();

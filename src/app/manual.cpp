@@ -28,7 +28,8 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
   return out;
 }
 
-// What stands for the value: "N", "DIR"; of words to choose from nothing, the help has them.
+// The word that stands for the value: "N", "DIR"; none for words to choose from, which the help
+// has.
 std::string value_of(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   std::string type = option.get_type_name();

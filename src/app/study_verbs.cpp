@@ -28,7 +28,7 @@ void add_study_verb(CLI::App& app, char**, bool&, int& code) {
   study_verb->add_flag("--quiet", study->quiet, "no progress on stderr");
   study_verb->add_flag("--json", study->json, "print one JSON document on stdout");
   study_verb->callback([study, &code] {
-    // What makes the whole study; --only, --retry and --fresh were of this once.
+    // The command that makes the whole study; --only, --retry and --fresh concern one call of it.
     study->command = "tessera study " + shell_word(study->file) +
                      (study->out.empty() ? "" : " --out " + shell_word(study->out));
     study->missing = run::missing_here;

@@ -24,7 +24,7 @@ fs::path place(const fs::path& run, std::int64_t step) {
   return run / "ckpt" / fmt::format("step-{}", step);
 }
 
-// What must agree between a checkpoint and the run that takes it up.
+// The values that must agree between a checkpoint and the run that takes it up.
 json identity(const config::Config& c) {
   return {{"model", json::parse(config::model_to_json(c.model))},
           {"dtype", c.precision.dtype},
@@ -62,7 +62,7 @@ void check_same_run(const files::Sharded& checkpoint, const Progress& p,
         checkpoint.path().string(), hint);
 }
 
-// What each rank's own tensors belong to.
+// The layout that each rank's own tensors belong to.
 json layout(const config::Config& c) {
   json out = {{"dp", c.parallel.dp},
               {"sp", c.parallel.sp},
@@ -112,8 +112,8 @@ std::string why_no_residuals(const files::Sharded& checkpoint, const config::Con
   return "with other buckets: optim.layer_decay or optim.decay_all has changed";
 }
 
-// What compression kept, where this layout wrote it; else it starts over, which costs what was not
-// sent yet and nothing else.
+// Loads the state of compression where this layout wrote it; else it starts over, which costs what
+// was not sent yet and nothing else.
 void load_own(const files::Sharded& checkpoint, Session& session,
               const std::vector<StateTensor>& tensors, std::vector<std::string>& notes) {
   const auto& stored = checkpoint.manifest().tensors;

@@ -28,7 +28,7 @@ fs::path shard_file(const fs::path& folder, int rank) {
   return folder / fmt::format("rank-{}.safetensors", rank);
 }
 
-// What a host holds of its checkpoints in memory, for the others: [step, writers, [ranks ...]].
+// The checkpoints that a host holds in memory, for the others: [step, writers, [ranks ...]].
 json inventory(const fs::path& folder) {
   json out = json::array();
   for (const CheckpointPath& found : checkpoints_in(folder)) {

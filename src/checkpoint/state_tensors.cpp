@@ -8,7 +8,8 @@
 namespace tessera::run {
 namespace {
 
-// What a checkpoint calls the tensors of a bucket's buffer: "param.", "ema.", "adamw.m.".
+// The prefix of a checkpoint's names for the tensors of a bucket's buffer: "param.", "ema.",
+// "adamw.m.".
 std::string prefix_of(const ir::Input& buffer, const std::string& optimizer) {
   if (buffer.role == ir::Role::weights) return "param.";
   if (buffer.role == ir::Role::average) return "ema.";

@@ -27,8 +27,8 @@ using files::is_there;
 
 using Described = std::vector<config::Override>;
 
-// What was said of a model must be what the weights say of it. Only the keys that were given count:
-// a name says nothing of the others.
+// A model's description must agree with what the weights say of it. Only the keys that were given
+// count: a name says nothing of the others.
 void expect_described(const Described& described, const models::ModelConfig& model,
                       const std::string& where) {
   config::Inputs inputs;

@@ -75,7 +75,7 @@ void call_off_all(double most_s) {
 Look look_with_cards(const Heartbeat& heartbeat) {
   Look look = heartbeat.look();
   Registry& r = registry();
-  // Who calls off holds it for as long as a driver takes.
+  // A thread that calls off holds it for as long as a driver takes.
   if (const std::unique_lock lock(r.mutex, std::try_to_lock); lock)
     for (const auto& [key, entry] : r.all)
       if (entry.tell) entry.tell(heartbeat, look);

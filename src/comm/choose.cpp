@@ -31,7 +31,7 @@ class Plain final : public Wrapped {
   std::string reason_;
 };
 
-// What all groups of a world have in common.
+// The parts that all groups of a world have in common.
 struct Context : std::enable_shared_from_this<Context> {
   Context(Choice c, std::shared_ptr<Node> n, SharedEngine e)
       : choice(std::move(c)), node(std::move(n)), engine(std::move(e)) {}

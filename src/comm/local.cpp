@@ -112,7 +112,7 @@ std::string text_of(const Call& call) {
   return text + " as " + std::string(ir::name(call.dtype));
 }
 
-// What is sent to a rank must be what it expects; the later of the two says so.
+// A rank must be sent what it expects; the later of the two says so.
 void check_parts(const Rendezvous& rendezvous, const Entry& mine, int rank) {
   const auto part = [](const std::vector<int64_t>& at, std::size_t i) { return at[i + 1] - at[i]; };
   const auto me = static_cast<std::size_t>(rank);

@@ -53,7 +53,7 @@ int64_t birth_of(int64_t process) {
   return stat.state == 'Z' || stat.state == 'X' ? 0 : static_cast<int64_t>(stat.started);
 }
 
-// What a rank says of itself before they can reach each other.
+// A rank says this of itself before ranks can reach each other.
 struct Card {
   std::uint64_t machine = 0, token = 0;
   int64_t process = 0, born = 0, bytes = 0;

@@ -1,4 +1,4 @@
-// What operations in shared memory do to bytes: pieces of direct ones, chunks of the others.
+// The work of operations in shared memory on bytes: pieces of direct ones, chunks of the others.
 // Convention: a piece writes bytes that no other piece of the same operation reads, so that pieces
 // may run at once and on any rank.
 #include <algorithm>
@@ -150,7 +150,7 @@ bool SharedGroup::read_chunk(Job& job) {
   return true;
 }
 
-// What this rank needs of the same chunk of all ranks' streams.
+// Takes what this rank needs of the same chunk of all ranks' streams.
 void SharedGroup::consume(Job& job, int64_t chunk) {
   const auto ranks = static_cast<std::size_t>(size()), me = static_cast<std::size_t>(rank_);
   const int64_t begin = chunk * chunk_bytes, width = ir::size_of(job.dtype);

@@ -180,7 +180,7 @@ void add_fusion(Passes& passes, const ProgramRequest& r) {
   if (r.spec.fp8 && (train || (r.infers() && r.spec.infers)))
     passes.push_back(
         {"fp8", [train](const Program& p) { return transforms::fp8(p, train); }, false, true});
-  // What fusion left without a reader.
+  // Fusion leaves values without a reader.
   passes.push_back({"dce", transforms::simplify});
 }
 
@@ -194,7 +194,7 @@ void add_residence(Passes& passes, const ProgramRequest& r) {
   passes.push_back({"count",
                     [&r](const Program& p) { return transforms::count(p, r.spec.loss_scale); },
                     true, true});
-  // What only the update reads rests elsewhere in between.
+  // State that only the update reads rests elsewhere in between.
   if (parallel.offload_optimizer != "none")
     passes.push_back(
         {"offload",

@@ -46,7 +46,8 @@ std::size_t ProgramMemo::kept_eqns() const {
   return sum;
 }
 
-// What was asked for least lately goes first; what is being made stays, for those who wait.
+// The program that was asked for least lately goes first; one that is being made stays, for those
+// who wait.
 void ProgramMemo::keep(const std::shared_ptr<Entry>& entry, std::size_t eqns) {
   const std::lock_guard lock(mutex_);
   entry->eqns = eqns;

@@ -86,7 +86,7 @@ StepSpec resolve(const config::Config& config) {
 }
 
 void StepSpec::share_by(const std::vector<double>& shares) {
-  config.parallel.shares.list = layout.weights = shares;
+  config.parallel.shares.list = layout.shares = shares;
 }
 
 }  // namespace tessera::run

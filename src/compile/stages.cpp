@@ -29,7 +29,7 @@ std::string block_name(const std::string& scope) {
                                                                          : scope;
 }
 
-// What a part of a cut costs is the difference of two prefix sums, here and everywhere, so that
+// The cost of a part of a cut is the difference of two prefix sums, here and everywhere, so that
 // comparisons are exact.
 std::vector<double> prefix_sums(const std::vector<double>& costs) {
   std::vector<double> sums = {0.0};

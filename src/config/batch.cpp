@@ -18,7 +18,7 @@ BatchSolution refuse(const Batch& batch, std::vector<std::string> keys, std::str
   return {batch, Finding{std::move(keys), std::move(message), std::move(advice)}, ""};
 }
 
-// What does not depend on whether the parts are even.
+// Bounds that do not depend on whether the parts are even.
 std::optional<Finding> out_of_bounds(const Batch& b, std::int64_t ranks) {
   if (b.global > most_samples)
     return Finding{

@@ -181,7 +181,7 @@ void Checks::devices() {
         "drift apart by roundings; parallel.zero = 1 lets one rank update each of them for all");
 }
 
-// What may be given up for speed, and whether there is anything that gains.
+// Checks the liberties taken for speed: a note where nothing gains by one.
 void Checks::liberties() {
   const bool cards = any_on(c_, "cuda");
   const auto idle = [&](const char* key, const std::string& why) {

@@ -7,7 +7,7 @@
 namespace tessera::config {
 namespace {
 
-// What pictures can be drawn: the limits of data/synthetic.h, which a test compares with these.
+// Pictures can be drawn within the limits of data/synthetic.h, which a test compares with these.
 std::vector<Finding> drawn_problems(const models::ModelConfig& m) {
   std::vector<Finding> out;
   const auto range = [&](const char* key, const char* what, std::int64_t value, std::int64_t low,

@@ -122,8 +122,8 @@ class Scan {
 
   static bool is_quote(char c) { return c == '"' || c == '\''; }
 
-  // What a character outside quotes makes of the word it stands in: the library reads on to its end
-  // whatever begins like a number.
+  // A character outside quotes decides what the word it stands in is: the library reads on to its
+  // end whatever begins like a number.
   void read_word(char c) {
     const auto is_one_of = [&](std::string_view set) { return set.find(c) != set.npos; };
     if (is_one_of(" \t\r\n]},#"))

@@ -7,7 +7,7 @@
 namespace tessera::data {
 namespace {
 
-// What a picture goes through between the flip and normalisation.
+// Whether a picture is changed between the flip and normalisation.
 bool changes_colours(const AugmentOptions& o) {
   return o.randaugment_ops > 0 || o.autoaugment ||
          std::any_of(o.jitter.begin(), o.jitter.end(), [](double s) { return s > 0; });

@@ -145,7 +145,7 @@ bool may_be_fast(const Want& want) {
          area(want.part.h, want.part.w) >= 2 * area(want.height, want.width);
 }
 
-// Whoever cut a file off took this mark with the rest.
+// A file that was cut off has lost this mark with the rest.
 bool ends_with_mark(std::span<const std::byte> bytes) {
   return bytes.size() > 2 && bytes[bytes.size() - 2] == std::byte{0xff} &&
          bytes.back() == std::byte{JPEG_EOI};
@@ -192,7 +192,7 @@ void decode_jpeg(std::span<const std::byte> bytes, std::string_view name, const 
   thread_local Image cmyk;
   Image& image = channels == 4 ? cmyk : out;
   image.reshape(scaled_h, scaled_w, channels);
-  // What lies below the part is decoded only where a file that was cut off could not be told
+  // The lines below the part are decoded only where a file that was cut off could not be told
   // otherwise.
   decoder.skip_end = part.top + part.h < scaled_h && ends_with_mark(bytes);
   if (!read_pixels(decoder, part, image)) throw damaged();

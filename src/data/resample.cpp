@@ -91,7 +91,7 @@ void squeeze_across_many(const std::int32_t* src, std::size_t pitch, const Taps&
   }
 }
 
-// What a cubic filter overshoots is cut off after each pass, as Pillow does.
+// The overshoot of a cubic filter is cut off after each pass, as Pillow does.
 std::int32_t as_byte(std::int32_t sum) {
   return std::clamp(sum >> precision, std::int32_t{0}, std::int32_t{255});
 }

@@ -1,4 +1,4 @@
-// What stands for exec/cuda in a build without the CUDA toolkit.
+// A stand-in for exec/cuda in a build without the CUDA toolkit.
 #include "base/check.h"
 #include "exec/cuda/cuda.h"
 

@@ -1,4 +1,4 @@
-// What is done with attributes of any kind, once for all files (ir/attrs.h).
+// Functions on attributes of any kind, once for all files (ir/attrs.h).
 #include "ir/attrs.h"
 
 namespace tessera::ir {

@@ -24,7 +24,7 @@ bool all_are(const std::vector<Place>& places, Place::Kind kind) {
   return std::all_of(places.begin(), places.end(), [&](const Place& p) { return p.kind == kind; });
 }
 
-// What a collective turns its operand's place into.
+// Whether a collective turns the place it has into the one that is wanted.
 bool collective_fits(const Eqn& e, Place have, Place want) {
   const Collective& a = std::get<Collective>(e.attrs);
   const Place cut{Place::S, a.dim};
@@ -101,7 +101,7 @@ std::optional<std::vector<Place>> propagate(const Program& p, const Eqn& e, int 
   for (Var v : e.in) have.push_back(place_on(p.type(v), axis));
   const OpDef& row = def(e.op);
   if (e.op == Op::mark) return have;
-  // What one stage has it works on alone; what all have goes along.
+  // A stage works alone on what it alone has; what all have goes along.
   if (const auto only = std::find_if(have.begin(), have.end(),
                                      [](Place place) { return place.kind == Place::O; });
       only != have.end()) {

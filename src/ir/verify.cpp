@@ -85,8 +85,8 @@ class Verified {
   Names by_result_;
 };
 
-// What must hold of the types of one equation. `types` is room for those of its operands, the same
-// for all equations.
+// Checks the types of one equation. `types` is room for those of its operands, the same for all
+// equations.
 void verify_types(const Program& p, const Eqn& eqn, std::vector<Type>& types) {
   if (types.size() < eqn.in.size()) types.resize(eqn.in.size());
   for (std::size_t i = 0; i < eqn.in.size(); ++i) types[i] = p.type(eqn.in[i]);

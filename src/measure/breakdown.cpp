@@ -36,7 +36,7 @@ Arrival arrival_of(const std::map<int, Arrival>& met, int step) {
 std::map<int, Arrival> arrivals(const plan::Plan& plan, const Timeline& timeline,
                                 const ir::Mesh& mesh, const Ranks& ranks, const Clock& clock) {
   std::vector<Timeline::Span> flights = spans_of(timeline, Timeline::flight);
-  // What comes from where this rank's state rests meets nobody.
+  // A copy from where this rank's state rests meets nobody.
   std::erase_if(flights, [&](const Timeline::Span& s) {
     return !plan::crosses_ranks(plan.steps[static_cast<std::size_t>(s.step)].op);
   });

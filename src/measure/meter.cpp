@@ -11,7 +11,7 @@
 #include "compile/stages.h"
 #include "config/devices.h"
 #include "files/text.h"
-#include "measure/pipeline_slots.h"
+#include "measure/pipeline_turns.h"
 
 namespace tessera::run {
 namespace {
@@ -181,8 +181,8 @@ double Meter::bubble(const exec::Timeline& timeline, const plan::Plan& plan) con
   const double zero = static_cast<double>(timeline.began_ns + clock_.behind_ns) * 1e-6;
   double busy = 0,
          mine[] = {HUGE_VAL, -HUGE_VAL};  // no turn: a stage of frozen parameters may have none
-  for (const SlotSpan& span : slot_spans(plan, timeline)) {
-    if (span.slot.work == 'U') continue;
+  for (const TurnSpan& span : turn_spans(plan, timeline)) {
+    if (span.turn.work == 'U') continue;
     busy += span.end - span.start;
     mine[0] = std::min(mine[0], zero + span.start), mine[1] = std::max(mine[1], zero + span.end);
   }
@@ -213,8 +213,8 @@ void Meter::trace(std::int64_t number, const exec::Timeline& timeline, const pla
                                                         : name,
                     kinds[span.kind], zero + span.start * 1e3, zero + span.end * 1e3});
   }
-  for (const SlotSpan& span : pipelined_ ? slot_spans(plan, timeline) : std::vector<SlotSpan>{})
-    turns_.push_back({ranks_.rank(), span.slot.stage, span.slot.micro, span.slot.work, number,
+  for (const TurnSpan& span : pipelined_ ? turn_spans(plan, timeline) : std::vector<TurnSpan>{})
+    turns_.push_back({ranks_.rank(), span.turn.stage, span.turn.micro, span.turn.work, number,
                       zero + span.start * 1e3, zero + span.end * 1e3});
   const double end = begin + step_ms * 1e3;
   if (const double ran = zero + timeline.wall_ms * 1e3; end > ran)
@@ -240,7 +240,7 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
   report::Breakdown mean = sum_;
   for (double report::Breakdown::*part : report::breakdown_parts)
     mean.*part /= static_cast<double>(std::max<std::int64_t>(1, sampled_));
-  // What all the others together waited for this rank, as a mean of one of them.
+  // The time that the others waited for this rank, as a mean of one of them.
   double waited = 0;
   const std::vector<double> all = ranks_.gather(waited_for_);
   for (std::size_t r = 0; r < waited_for_.size(); ++r)
@@ -254,7 +254,7 @@ nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_
       {"breakdown", report::to_json(mean)},
       {"barrier_wait_s", barrier_s_},
       {"clock_behind_ns", clock_.behind_ns}};
-  // What a device takes beside what is planned: of the host, and for graphs.
+  // Memory that a device takes beside what is planned: of the host, and for graphs.
   if (const exec::Executor& executor = session_.executor(); executor.pinned_bytes() > 0) {
     mine["peak_bytes"]["pinned"] = executor.pinned_bytes();
     mine["peak_bytes"]["graphs"] = executor.graph_bytes();

@@ -105,7 +105,7 @@ void keep_peak(const fs::path& file, const PeakKey& key, const MachinePeak& peak
   }
 }
 
-// What this run used before on such a machine.
+// The peak that this run used before on such a machine.
 MachinePeak peak_of_segments(const nlohmann::json& segments, const PeakKey& key) {
   MachinePeak out;
   if (!segments.is_array()) return out;

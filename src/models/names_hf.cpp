@@ -169,7 +169,7 @@ std::vector<std::string> row_names(const Rows& rows, std::string_view rest,
   return {};
 }
 
-// What is not the classifier stands below the family's name.
+// Every tensor but the classifier's stands below the family's name.
 template <class Rows>
 std::vector<std::string> outer_names(const Rows& rows, std::string_view name,
                                      std::string_view family) {

@@ -11,8 +11,8 @@ namespace {
 
 using namespace ir;
 
-// What the walk meets, in order. `relu` follows a batch norm; a block ends with the sum of its
-// branch and its shortcut.
+// The layers that the walk meets, in order. `relu` follows a batch norm; a block ends with the sum
+// of its branch and its shortcut.
 struct ConvNorm {
   std::string conv, norm;  // torchvision's names
   std::int64_t in, out, size, stride;

@@ -121,9 +121,9 @@ struct VitForward {
     return b.mark("residual", x, "residual", 1);
   }
 
-  // What is read of the last block is the class token alone. All that follows attention works row
-  // by row, so that row is taken there: same numbers, fewer of them. Dropout draws by the place of
-  // an element in its sample, and the class token is the first.
+  // The class token alone is read of the last block. All that follows attention works row by row,
+  // so that row is taken there: same numbers, fewer of them. Dropout draws by the place of an
+  // element in its sample, and the class token is the first.
   bool takes_class(std::int64_t i) const { return m.pool == "class" && i + 1 == m.depth; }
   Var class_of(Var x) { return b.emit1(Op::slice, Slice{1, 0, 1}, {x}, "class"); }
 

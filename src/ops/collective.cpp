@@ -1,4 +1,4 @@
-// What crosses ranks, and the three local moves that go with it. Between places (docs/ir.md): R
+// The collectives, and the three local moves that go with them. Between places (docs/ir.md): R
 // replicated, S sharded, P partial sum.
 //   all_reduce P->R   reduce_scatter P->S   all_gather S->R   all_to_all S->S'   own R->S   once
 //   R->P   widen S->P
@@ -72,7 +72,7 @@ Types infer_recv(const Attrs& attrs, In in) {
   return {{a.dtype, a.shape, {}}};
 }
 
-// What crosses ranks says how large everybody's part is, and which is this rank's.
+// A collective says how large everybody's part is, and which is this rank's.
 void local_index(Attrs& attrs, const Part& part) {
   Collective& a = std::get<Collective>(attrs);
   a.index = part.index(a.axis);

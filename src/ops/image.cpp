@@ -1,4 +1,4 @@
-// What turns pixels as data sets store them into the numbers that a model computes with.
+// The ops that turn pixels as data sets store them into the numbers that a model computes with.
 #include <cmath>
 
 #include "base/check.h"
@@ -14,7 +14,7 @@ std::string written(const Type& type) {
   return std::string(name(type.dtype)) + to_string(type.shape);
 }
 
-// What becomes of pixels: both ops say it alike.
+// The type of the numbers that pixels become, for both ops.
 template <class A>
 Types numbers_of(const std::string& op, const A& a, const Type& x) {
   CHECK(x.dtype == DType::u8 && x.rank() >= 1,

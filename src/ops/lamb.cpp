@@ -41,7 +41,7 @@ Types infer_update(const Attrs& attrs, In in) {
   return {{in[0].dtype, in[0].shape, {}}};
 }
 
-// What of each tensor lies in this rank's part of the bucket.
+// Cuts the segments down to what lies in this rank's part of the bucket.
 void local_segments(Attrs& attrs, const Part& part) {
   Segments& a = std::get<Segments>(attrs);
   const Range mine = part.ranges(part.eqn.in[0]).back();

@@ -38,8 +38,8 @@ Types infer_layer_norm(const Attrs& attrs, In in) {
   add_bytes(attrs, in, s, out);
   return out;
 }
-// What a product gave and a norm alone reads may have the type of the norm's other results: it is
-// rounded where it is made, and widened where it is read.
+// The result of a product that a norm alone reads may have the type of the norm's other results: it
+// is rounded where it is made, and widened where it is read.
 void check_read(const char* op, const char* operand, const Type& read, const Type& x,
                 const Attrs& attrs) {
   CHECK(read.dtype == x.dtype || read.dtype == std::get<Norm>(attrs).to ||

@@ -1,6 +1,6 @@
 // The end of a step: the global norm, whether all is finite, and the optimizers over flat buckets.
-// What changes per step (learning rate, step, factor, flag) is an operand in memory, never an
-// attribute.
+// A value that changes per step (learning rate, step, factor, flag) is an operand in memory, never
+// an attribute.
 #include <algorithm>
 
 #include "base/check.h"

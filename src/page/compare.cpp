@@ -71,8 +71,8 @@ Matched match(const Study& a, const Study& b) {
 // "3 points", "1 point".
 std::string points_words(std::size_t n) { return fmt::format("{} point{}", n, n == 1 ? "" : "s"); }
 
-// What tells two studies apart, from the first of these that does: title (where asked for), name,
-// file or folder, folder of a run.
+// Labels that tell two studies apart, from the first of these that does: title (where asked for),
+// name, file or folder, folder of a run.
 std::pair<std::string, std::string> labels(const Study& a, const Study& b, bool titles) {
   const auto told = [&](const Study& s) {
     std::vector<std::string> out = {titles && !s.title.empty() ? s.title : s.name, s.name, s.file,

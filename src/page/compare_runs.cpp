@@ -87,7 +87,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> differing(
   return out;
 }
 
-// What was trained, as far as it is the same in all of them.
+// Facts about the training that are the same in all runs.
 Facts in_common(const std::vector<NamedRun>& runs) {
   Facts out;
   for (const auto& fact : facts_of(*runs.front().record)) {

@@ -1,4 +1,5 @@
-// What is not of one part: claims, how it was measured, on what machine, what failed, and all data.
+// The page's parts about the whole study: claims, how it was measured, on what machine, what
+// failed, and all data.
 #include <fmt/format.h>
 
 #include <algorithm>

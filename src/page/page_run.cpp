@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t most_class_bars = 24, most_matrix = 20, most_marks = 40;
 
-// What came out, a row each.
+// The table of results, a row each.
 Table outcome_table(const RunRecord& r) {
   Table t{{{"", true}, {"value"}}, {}, ""};
   const auto row = [&](const char* name, double value, std::string (*words)(double)) {

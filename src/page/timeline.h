@@ -14,8 +14,8 @@ struct Timeline {
   std::vector<std::vector<TimelineBar>> ranks;  // of one step
   double span = 0;                              // ms
   std::vector<PipelineBar> turns;               // of one step of a pipeline; empty: none
-  // What the limits leave out: whole ranks, events beyond those that are read, and messages that
-  // have no lane.
+  // Left out by the limits: whole ranks, events beyond those that are read, and messages that have
+  // no lane.
   int ranks_left_out = 0;
   std::size_t events_left_out = 0, messages_left_out = 0;
 };

@@ -1,4 +1,4 @@
-// What batch sizes, techniques, seeds and the parts of a model say.
+// The verdicts on batch sizes, techniques, seeds and the parts of a model.
 #include "page/verdict_parts.h"
 
 #include <fmt/format.h>

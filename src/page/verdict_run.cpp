@@ -1,4 +1,4 @@
-// What a single run says: its times, its memory, where a step goes, what came out.
+// The verdict on a single run: its times, its memory, where a step goes, what came out.
 #include <fmt/format.h>
 
 #include <cmath>

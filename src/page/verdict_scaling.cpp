@@ -1,5 +1,5 @@
-// What scaling says: how far it goes, what stands in its way, and what no number of ranks would
-// pass.
+// The verdict on scaling: how far it goes, what stands in its way, and what no number of ranks
+// would pass.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -79,7 +79,7 @@ std::string law(const Scaling& s) {
   return out + ".";
 }
 
-// What of a step is lost, where the breakdown is known.
+// Says which share of a step is lost, where the breakdown is known.
 std::string lost(const Scaling& s) {
   const ScalingPoint& last = s.points.back();
   std::string out;

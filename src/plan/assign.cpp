@@ -1,5 +1,5 @@
-// Who shares storage with whom. Explicit aliasing only: views, donated inputs, results in place of
-// a dying operand, operands gathered in place.
+// Decides which values share storage. Explicit aliasing only: views, donated inputs, results in
+// place of a dying operand, operands gathered in place.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -91,8 +91,8 @@ struct Assigner {
           offset += p.type(v).bytes();
         }
       }
-      // What a gathered result may overwrite is produced at its place too: accumulators live inside
-      // the bucket.
+      // An operand that a gathered result may overwrite is produced at its place too: accumulators
+      // live inside the bucket.
       for (const OpDef::Alias& alias : def(e.op).may_alias) {
         const Var v = static_cast<std::size_t>(alias.out) < e.out.size()
                           ? e.out[static_cast<std::size_t>(alias.out)]

@@ -39,7 +39,7 @@ Program receive_early(const Program& p) {
       waiting.push_back(e);
       continue;
     }
-    // What of the update is done in between belongs to the turn it follows.
+    // Work of the update that is done in between belongs to the turn it follows.
     const bool same = last && (e.phase == Phase::update || turn(*last) == turn(e));
     if (!same || !waiting.empty()) {
       if (!turns.empty()) turns.back().insert(turns.back().begin(), waiting.begin(), waiting.end());

@@ -53,8 +53,8 @@ Gradients count_gradients(const Program& p, const Assignment& a,
   return {most(false), most(true)};
 }
 
-// What the target cannot run: every op and element type once, with the first equation that needs
-// it.
+// Collects what the target cannot run: every op and element type once, with the first equation that
+// needs it.
 class MissingKernels {
  public:
   MissingKernels(const Program& program, const Target& target)
@@ -88,7 +88,7 @@ class MissingKernels {
   std::vector<std::string> found_;
 };
 
-// What is live in the arena at the step where the most is, by kind.
+// The bytes that are live in the arena at the step where the most are, by kind.
 Memory by_kind(const Plan& plan, const Assignment& a, const Arena& arena,
                std::size_t first_workspace, const std::vector<bool>& gradients) {
   Memory m;
@@ -107,7 +107,7 @@ Memory by_kind(const Plan& plan, const Assignment& a, const Arena& arena,
     else
       m.activations += a.intervals[i].bytes;
   }
-  // What the layout could not close up belongs to the activations too: the sum is the arena.
+  // Gaps that the layout could not close belong to the activations too: the sum is the arena.
   m.activations += arena.bytes() - arena.live() + plan.outside_bytes();
   return m;
 }

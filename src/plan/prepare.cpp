@@ -46,7 +46,7 @@ struct Finder {
   }
 
   bool is_fixed(const Eqn& e) const {
-    // What is only spread out takes as long to read as to make.
+    // A value that is only spread out takes as long to read as to make.
     if (crosses_ranks(e.op) || e.op == Op::mark || e.op == Op::copy || e.op == Op::broadcast ||
         e.op == Op::constant || e.out.empty())
       return false;

@@ -10,7 +10,8 @@ namespace {
 
 using namespace ir;
 
-// What every value of a program is made of, as far as a reader of the table wants to know.
+// Finds out what every value of a program is made of, as far as a reader of the table wants to
+// know.
 class Purposes {
  public:
   explicit Purposes(const Program& program)
@@ -53,7 +54,7 @@ class Purposes {
   std::vector<bool> param_;  // follows from parameters alone
 };
 
-// What a step hands over: itself, or the moves that a compressed reduction is made of.
+// A message that a step hands over: itself, or the moves that a compressed reduction is made of.
 struct Message {
   Op op;
   std::string axis;

@@ -231,8 +231,8 @@ class Replay {
     }
   }
 
-  // What a run leaves behind, after the copies to where results are read and into donated inputs
-  // that could not be written in place: every output where it is read.
+  // Checks what a run leaves behind, after the copies to where results are read and into donated
+  // inputs that could not be written in place: every output where it is read.
   void outputs() {
     for (std::size_t i = 0; i < p_.outputs.size(); ++i)
       CHECK(!plan_.outputs[i].slot ||
@@ -243,7 +243,7 @@ class Replay {
  private:
   Content fresh(std::int64_t bytes) { return bytes ? Content{{bytes, ++writes_, 0}} : Content{}; }
 
-  // What of a value a step has at its slot: of an equation in pieces a part of it.
+  // The content of a value that a step has at its slot: a part of it for an equation in pieces.
   Content part_of(Var v, const Step& step, const Slot& slot) const {
     const bool cut = slot.type.bytes() != p_.type(v).bytes();
     return cut ? part(holds_[at(v)], step.begin * size_of(slot.type.dtype), slot.type.bytes())

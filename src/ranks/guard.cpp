@@ -40,7 +40,7 @@ const std::string less_memory =
     "; less memory: a larger batch.accumulate, parallel.recompute = \"full\", parallel.zero; "
     "`tessera explain` shows the peak";
 
-// What a rank that cannot speak for itself was doing, for the dump of a hang.
+// Leaves a note of what a rank that cannot speak for itself was doing, for the dump of a hang.
 void leave_stopped_part(const HeartbeatFolder& folder, int rank, pid_t child,
                         const comm::Heartbeat& heartbeat) {
   Seen seen;

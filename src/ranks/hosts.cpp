@@ -43,7 +43,7 @@ void add(std::vector<Host>& hosts, const std::string& name, int slots) {
     hosts.push_back({name, slots});
 }
 
-// What a command prints, line by line; nothing when it cannot be run.
+// The output of a command, line by line; nothing when it cannot be run.
 std::vector<std::string> lines_of_command(const std::string& command) {
   std::vector<std::string> out;
   FILE* pipe = ::popen(command.c_str(), "re");

@@ -101,7 +101,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
     leave();
     throw;
   } catch (const Error& error) {
-    // Whose guard saw a rank end says so, and that ends us.
+    // The process whose guard saw a rank end says so, and that ends us.
     if (error.kind == ErrorKind::rank_lost) std::this_thread::sleep_for(std::chrono::seconds(2));
     if (error.kind != ErrorKind::rank_lost) ends();
     reason = std::string("error: ") + error.what(), code = error.exit_code();

@@ -162,7 +162,7 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
     if (const int signal = ::sigtimedwait(&handled, nullptr, &pause);
         signal > 0 && signal != SIGCHLD) {
       // Asked again, mpirun ends them; a terminal that is gone is no second request.
-      // What follows at once is none, either.
+      // A signal that follows at once is no second request, either.
       const auto now = steady_clock::now();
       if (asked == 0) first = now;
       const bool again =
@@ -275,8 +275,8 @@ void judge(JobEnd& end, const JobStart& job, int status, bool begun, bool silent
                            job.mpirun));
   end.code = WEXITSTATUS(status);
   const int signal = end.code - 128;
-  // What we sent came before a rank listened to it; MPICH's mpirun ends with the bare number of the
-  // signal.
+  // The signal that we sent came before a rank listened to it; MPICH's mpirun ends with the bare
+  // number of the signal.
   const bool bare = end.code == SIGUSR1 && (!begun || silent) && !is_open_mpi(job.mpirun);
   if (end.asked == 1 && (signal == SIGUSR1 || bare)) {
     end.code = static_cast<int>(ErrorKind::stopped);

@@ -56,7 +56,7 @@ void put(std::string& out, char32_t code) {
   }
 }
 
-// What is shown for a character, not yet escaped: itself in most cases.
+// The text shown for a character, not yet escaped: itself in most cases.
 std::string shown(char32_t c) {
   if (c == '\n' || c == '\t' || c == '\r') return " ";
   std::string out;

@@ -20,8 +20,8 @@ bool too_narrow(const PipelineBar& bar, std::size_t width) {
   return bar.kind != 'U' && std::to_string(bar.micro).size() >= width;
 }
 
-// What a bar says in `width` cells: its label where that leaves room for the sign of its kind, else
-// only the sign.
+// The text of a bar in `width` cells: its label where that leaves room for the sign of its kind,
+// else only the sign.
 std::string cells(const PipelineBar& bar, std::size_t width, bool several_stages) {
   std::string text;
   if (bar.kind != 'U') {

@@ -12,7 +12,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr int doing_lane = 0, turn_lane = 1;  // further ones: messages
-// What is read back; nobody writes more.
+// The limits of a trace that is read back; nobody writes more.
 constexpr std::size_t most_turns = 4000000, most_stages = 4096;
 constexpr std::int64_t most_index = 1 << 20;  // of ranks, stages, micro-batches
 constexpr double longest_us = 1e15;           // thirty years

@@ -1,6 +1,6 @@
-// What a run of a plan is fed with. Convention: batches are global; a rank writes its own samples,
-// and beside each its partner, the sample at its place XOR 1 (data/mix.h), which may be another
-// rank's or micro-batch's.
+// The inputs of a run of a plan. Convention: batches are global; a rank writes its own samples, and
+// beside each its partner, the sample at its place XOR 1 (data/mix.h), which may be another rank's
+// or micro-batch's.
 #include "base/check.h"
 #include "session/bytes.h"
 #include "session/session.h"

@@ -267,10 +267,10 @@ bool has_words(const std::string& line) {
                      [](unsigned char c) { return c >= 128 || std::isalnum(c) != 0; });
 }
 
-// What follows the first "error:" near the beginning of a line, however it is written; else the
-// last line that has words; else "". What Open MPI puts between lines of dashes is a remark on what
-// others said before, so it counts only where there is nothing else; then the first box does, all
-// its lines as one.
+// The text that follows the first "error:" near the beginning of a line, however it is written;
+// else the last line that has words; else "". What Open MPI puts between lines of dashes is a
+// remark on what others said before, so it counts only where there is nothing else; then the first
+// box does, all its lines as one.
 std::string complaint_in(const fs::path& path) {
   constexpr std::size_t most_head = 1 << 20, dashes = 40;
   const std::string text = piece_of(path, 0, most_head);

@@ -293,7 +293,7 @@ double Expression::evaluate(std::span<const double> values) const {
         double best = pop();
         for (std::size_t i = 1; i < s.count; ++i) {
           const double other = pop();
-          // What is not a number stays one: nothing can be said of it.
+          // A value that is not a number stays so: nothing can be said of it.
           if (std::isnan(other) || std::isnan(best))
             best = std::numeric_limits<double>::quiet_NaN();
           else

@@ -31,7 +31,7 @@ constexpr Paper kPapers[] = {
     {"techniques", "Benchmarking image classification models using parallelisation techniques"},
 };
 
-// What is wrong with a claim's own words; its expressions are not looked at.
+// The mistakes in a claim's own words; its expressions are not looked at.
 std::vector<std::string> word_problems(const StudyClaim& claim) {
   std::vector<std::string> wrong;
   if (claim.paper.empty())
@@ -183,7 +183,7 @@ std::vector<std::pair<std::string, std::string>> papers_of(const std::vector<Cla
   return out;
 }
 
-// What runs the parts that a claim's number is made of.
+// The command that runs the parts that a claim's number is made of.
 std::string claim_command(const StudyClaim& claim, const report::Study& study) {
   if (claim.number.empty() || study.file.empty()) return study.command;
   std::string out = "tessera study " + shell_word(study.file);

@@ -43,7 +43,7 @@ std::string layout_words(const json& layout) {
   return out.empty() ? "one rank" : out;
 }
 
-// What both documents have.
+// The fields that both documents have.
 report::RunRecord common(const json& d, const std::string& verb, const std::string& where) {
   if (!d.is_object()) refuse_document(where, "it is no JSON object");
   report::RunRecord r;

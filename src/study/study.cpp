@@ -122,7 +122,7 @@ class Engine {
           "choose another folder with --out, or --fresh without --only to start over in it");
   }
 
-  // What the database knows; what was left over by a study that was killed is ended and waits
+  // Reads what the database knows; runs left over by a study that was killed are ended and wait
   // again.
   void take(State& state) {
     rows_ = state.all();
@@ -237,7 +237,7 @@ class Engine {
     return !result.stopped;
   }
 
-  // What became of a run is written down and shown.
+  // The outcome of a run is written down and shown.
   void settle(State& state, const PlannedRun& run, const RunRow& row) {
     state.put(run.identity, row);
     repeat_at(run) = repeat_of(row, run.repeat, run.identity);

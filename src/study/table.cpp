@@ -186,7 +186,7 @@ void LiveTable::draw(const report::Study& study, const std::string& now, bool at
       ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0;
   const int columns = known ? size.ws_col - 1 : 119, most = (known ? size.ws_row : 40) - 3;
   std::vector<std::string> lines = table_lines(study, columns);
-  // What does not fit is left out around what runs now.
+  // Lines that do not fit are left out around those that run now.
   if (static_cast<int>(lines.size()) > most && most > 2) {
     const auto running = std::find_if(lines.begin(), lines.end(),
                                       [](const std::string& l) { return l.find(" *") != l.npos; });

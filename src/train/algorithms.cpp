@@ -88,7 +88,8 @@ std::string words(const Choices::Facts& facts) {
   return join(out, ", ");
 }
 
-// What this rank should say about going on with other algorithms than before; empty: nothing.
+// The sentence that this rank should say about going on with other algorithms than before; empty:
+// nothing.
 std::string difference(const Choices* own, const std::vector<Choices>& before) {
   if (before.empty() && own)
     return "the run has no record of the algorithms that it took so far (it ran on another device, "

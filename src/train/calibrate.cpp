@@ -37,8 +37,8 @@ std::int64_t Magnitudes::count() const {
 
 double Magnitudes::best_bound(double steps) const {
   const double width = range_ / static_cast<double>(bins);
-  // What is cut off at the lower end of a bin: the sums of its neighbours above, of their
-  // magnitudes and of their squares.
+  // Magnitudes cut off at the lower end of a bin, those of the bins above: their number, their sum
+  // and the sum of their squares.
   double n = 0, sum = 0, squares = 0, inside = static_cast<double>(count()), best = largest_,
          least = INFINITY;
   for (std::size_t i = bins; i-- > 0;) {

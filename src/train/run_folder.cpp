@@ -34,8 +34,8 @@ namespace fs = std::filesystem;
 constexpr const char* kept_schedule = "schedule.txt";
 constexpr int lock_tries = 20;  // to take the lock, 10 ms apart
 
-// What a resolved configuration says that changes results, by key ("parallel.chunks": " = 2"): not
-// where, with how many threads or with which reports it runs.
+// The values of a resolved configuration that change results, by key ("parallel.chunks": " = 2"):
+// not where, with how many threads or with which reports it runs.
 std::map<std::string, std::string> meaning(const std::string& toml) {
   std::map<std::string, std::string> values;
   std::string section;

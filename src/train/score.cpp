@@ -39,7 +39,7 @@ std::int64_t correct_of_mean(const std::vector<double>& a, const std::vector<dou
   return correct;
 }
 
-// What the model says of one image: counted, and kept of every `apart`-th.
+// Counts what the model says of one image, and keeps it of every `apart`-th.
 void note_said(Score& score, std::span<const double> logits, std::size_t label, std::int64_t sample,
                std::int64_t apart) {
   const auto said =

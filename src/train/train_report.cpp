@@ -109,7 +109,7 @@ void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
 }
 
 namespace {
-// What a rank computes on: "cpu (2 threads each)", "cuda (NVIDIA H200)".
+// The device that a rank computes on: "cpu (2 threads each)", "cuda (NVIDIA H200)".
 std::string device_text(const config::Config& config) {
   const int threads = static_cast<int>(config.run.threads);
   if (config::mixed(config))

@@ -43,7 +43,8 @@ Program accumulate(const std::vector<Program>& parts, bool apart) {
         v = b.input(one, part.type(in.var));
         samples = part.type(in.var).shape[0];
       } else if (const Output* o = updating(parts[0], in.name); o && m > 0) {
-        // What a micro-batch leaves behind (running statistics) is what the next one finds.
+        // Values that a micro-batch leaves behind (running statistics) are those that the next one
+        // finds.
         v = totals[static_cast<std::size_t>(o - parts[0].outputs.data())];
       } else if (auto it = shared.find(in.name); it != shared.end()) {
         v = it->second;

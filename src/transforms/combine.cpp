@@ -126,8 +126,8 @@ Program combine(const Program& program) {
   return r.finish();
 }
 
-// What another stage waits for is sent first: per equation the transfer, or -1, that its last steps
-// lead to.
+// A value that another stage waits for is sent first: per equation the transfer, or -1, that its
+// last steps lead to.
 static std::vector<int> sent_after(const Program& program) {
   constexpr int last_steps = 3;
   const Uses uses(program);

@@ -1,7 +1,7 @@
-// What changes from step to step becomes state of the program. The number of applied updates is
-// kept in a buffer; the rate and the key of random numbers follow from it, and the loss scale is
-// kept beside it. So a step can be started
-// before anybody knows whether the one before it was applied.
+// Values that change from step to step become state of the program. The number of applied updates
+// is kept in a buffer; the rate and the key of random numbers follow from it, and the loss scale is
+// kept beside it. So a step can be started before anybody knows whether the one before it was
+// applied.
 #include <algorithm>
 
 #include "base/check.h"

@@ -1,7 +1,7 @@
-// What stands around a batch norm in a network of residual blocks. Forward: the ReLU behind it, or
-// the sum with a shortcut and the ReLU behind that, become part of it. Backward: the gradient of
-// that ReLU becomes part of what reads it. Sums over the batch stay values of their own, which
-// ranks may add up.
+// Fuses the neighbours of a batch norm in a network of residual blocks with it. Forward: the ReLU
+// behind it, or the sum with a shortcut and the ReLU behind that, become part of it. Backward: the
+// gradient of that ReLU becomes part of what reads it. Sums over the batch stay values of their
+// own, which ranks may add up.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -25,8 +25,8 @@ struct Forward {
   Var addend = none;
   const Eqn* other = nullptr;  // the norm that makes the addend, where it is fused too
 };
-// What becomes one with a relu_grad: sums over its result for a norm, for the norm of a shortcut,
-// and the sum that alone makes the gradient that comes to it.
+// The equations that become one with a relu_grad: sums over its result for a norm, for the norm of
+// a shortcut, and the sum that alone makes the gradient that comes to it.
 struct Summed {
   const Eqn *sums = nullptr, *other = nullptr, *add = nullptr;
 };

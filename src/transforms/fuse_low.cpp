@@ -1,9 +1,9 @@
-// What mixed precision leaves beside a norm or an activation: the cast of what it gives to the type
-// that products read, and the sum of its gradient over rows, which is that of a bias. The kernel
-// has the values in its registers, so it writes both. Rounding is that of the cast. And before it:
-// what it adds to the residual stream, or the gradient that comes back, is read in the low type,
-// without a cast to f32; a product whose result a norm alone reads gives it in the low type, as
-// every other product does. The stream itself stays as wide as it is.
+// Mixed precision leaves equations beside a norm or an activation: the cast of what it gives to the
+// type that products read, and the sum of its gradient over rows, which is that of a bias. The
+// kernel has the values in its registers, so it writes both. Rounding is that of the cast. And
+// before it: what it adds to the residual stream, or the gradient that comes back, is read in the
+// low type, without a cast to f32; a product whose result a norm alone reads gives it in the low
+// type, as every other product does. The stream itself stays as wide as it is.
 #include <map>
 #include <set>
 
@@ -84,7 +84,8 @@ std::map<int, Match> matches_in(const Program& program, const Uses& uses) {
 // The operand that a norm may read in the low type: what is added, or the gradient of its result.
 std::size_t low_operand(const Eqn& e) { return e.op == Op::add_norm ? 1 : 0; }
 
-// What a fused norm reads instead of a cast to f32, and the products that round their result.
+// The values that fused norms read instead of casts to f32, and the products that round their
+// result.
 struct Reads {
   std::map<int, Var> instead;  // by the index of the norm
   std::set<int> rounds;        // indices of contracts

@@ -24,8 +24,8 @@ const Place everywhere{};
 
 bool updates(const Eqn& e) { return e.phase == Phase::update; }
 
-// What the stage before waits for, directly or not, is the backward turn; the rest only makes
-// gradients of parameters.
+// Equations that the stage before waits for, directly or not, make the backward turn; the others
+// only make gradients of parameters.
 std::vector<bool> waited_for(const Program& p, const Uses& uses) {
   std::vector<bool> out(p.eqns.size());
   for (std::size_t i = p.eqns.size(); i-- > 0;)
@@ -85,7 +85,7 @@ class Pipeliner {
     CHECK(turns.empty(), "the schedule has no turn for an equation of stage " +
                              std::to_string(std::get<0>(turns.begin()->first)) + ", micro-batch " +
                              std::to_string(std::get<1>(turns.begin()->first)));
-    // What the last stage knows before the update is sent with the norm.
+    // Values that the last stage knows before the update are sent with the norm.
     for (const Output& o : from_.outputs)
       if (o.updates.empty() && !made_by_update(o.var)) whole(o.var);
     for (const std::size_t i : update) add_update(from_.eqns[i]);

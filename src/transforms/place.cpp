@@ -204,7 +204,7 @@ class Placer {
     return r_(old);
   }
 
-  // What rests away is copied to the device before anything but the update reads it.
+  // A value that rests away is copied to the device before anything but the update reads it.
   Var here(Var v, const Eqn& reader) {
     if (!away_.contains(v) || reader.phase == Phase::update) return v;
     const auto [found, fresh] = here_.try_emplace({v, turn()}, none);

@@ -69,8 +69,8 @@ bool on_stream(const Eqn& e, const std::vector<bool>& stream) {
 
 Program precision(const Program& program, DType low) {
   CHECK(is_low(low), "mixed precision knows bf16 and f16");
-  // What must come out in f32: outputs, what f32 ops alone read, and so on through the cheap ops
-  // that make them.
+  // Values must come out in f32 that are outputs or that f32 ops alone read, and so on through the
+  // cheap ops that make them.
   std::vector<bool> wide(program.values.size(), false), narrow(program.values.size(), false);
   auto keep_wide = [&](Var v) {
     return v != none && wide[static_cast<std::size_t>(v)] && !narrow[static_cast<std::size_t>(v)];

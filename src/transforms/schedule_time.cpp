@@ -1,5 +1,5 @@
-// What a schedule costs: the time of every turn by an event simulation, its bubble, and how much is
-// in flight.
+// The cost of a schedule: the time of every turn by an event simulation, its bubble, and how much
+// is in flight.
 #include <algorithm>
 #include <cmath>
 #include <queue>

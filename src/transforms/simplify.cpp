@@ -55,7 +55,7 @@ Var repeats(const Program& p, const Uses& uses, const Eqn& e) {
   }
 }
 
-// What an equation does, without the names of its results.
+// The work of an equation, without the names of its results.
 struct Work {
   const Program* program;
   const Eqn* eqn;
@@ -94,8 +94,8 @@ struct WorkHash {
   std::size_t operator()(const Work& work) const { return work.hash(); }
 };
 
-// What a pass over the equations finds: which values are others again, which equations make nothing
-// else, and reshapes of reshapes.
+// The findings of a pass over the equations: which values are others again, which equations make
+// nothing else, and reshapes of reshapes.
 struct Repeated {
   std::vector<Var> same;    // by value: the first one that is the same
   std::vector<bool> gone;   // by equation
@@ -125,8 +125,8 @@ Repeated find_repeated(const Program& program) {
         work.in[0] = out.source[i] = out.same[at(inner->in[0])];
         out.any = true;
       }
-    // What crosses ranks or rests away is brought where it is needed: a copy kept in between is
-    // what sharding and offload avoid.
+    // A value that crosses ranks or rests away is brought where it is needed: a copy kept in
+    // between is what sharding and offload avoid.
     if (e.op == Op::mark || e.op == Op::copy || moves(e.attrs)) continue;
     const auto [first, fresh] = seen.insert(std::move(work));
     if (fresh) continue;

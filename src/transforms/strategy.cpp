@@ -52,7 +52,7 @@ void put(Type& type, const Mesh& mesh, const std::string& axis, int dim) {
 // would be cut like it, and evenly by a plan of another batch; so one that may be as long as a
 // batch stays whole.
 bool may_be_cut(const Type& bucket, const Layout& layout) {
-  if (layout.weights.empty()) return true;
+  if (layout.shares.empty()) return true;
   return bucket.shape.back() > layout.sp * layout.most_samples;
 }
 
@@ -62,13 +62,13 @@ Program strategy(const Program& program, const Layout& layout) {
   Program p = program;
   p.mesh = layout.mesh_of_stage();
   if (p.mesh.axes.empty()) return p;
-  if (const int dp = p.mesh.find("dp"); dp >= 0 && !layout.weights.empty()) {
+  if (const int dp = p.mesh.find("dp"); dp >= 0 && !layout.shares.empty()) {
     std::set<std::int64_t> samples;  // of the micro-batches
     for (const Input& in : p.inputs)
       if (in.kind == Input::batch) samples.insert(p.type(in.var).shape[0]);
     for (const std::int64_t n : samples) {
       CHECK(n <= layout.most_samples, "a batch of more samples than the layout was told of");
-      p.mesh.axes[static_cast<std::size_t>(dp)].cuts.push_back(split_by(n, layout.weights));
+      p.mesh.axes[static_cast<std::size_t>(dp)].cuts.push_back(split_by(n, layout.shares));
     }
   }
   const std::vector<std::string> over_data = {"dp", "sp"};

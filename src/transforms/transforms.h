@@ -175,7 +175,7 @@ struct Layout {
   int pp = 1;
   int zero = 0;
   bool megatron_sequence = false;
-  std::vector<double> weights{};  // shares of a batch per dp rank; empty: equal
+  std::vector<double> shares{};   // of a batch per dp rank; empty: equal
   std::int64_t most_samples = 0;  // of a batch of any plan that shares buffers with this one
   ir::Mesh mesh() const;
   ir::Mesh mesh_of_stage() const;  // the ranks of one stage

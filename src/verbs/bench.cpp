@@ -28,9 +28,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What an equation counts towards, from its scope: inside numbered blocks the part of the block
-// ("blocks.3.mlp" -> "mlp", "layer1.0.downsample.0" -> "downsample", "layer1.0" itself -> "block"),
-// elsewhere the outermost name ("stem.conv1" -> "stem").
+// The group that an equation counts towards, from its scope: inside numbered blocks the part of the
+// block ("blocks.3.mlp" -> "mlp", "layer1.0.downsample.0" -> "downsample", "layer1.0" itself ->
+// "block"), elsewhere the outermost name ("stem.conv1" -> "stem").
 std::string scope_group(const std::string& scope) {
   std::vector<std::string> parts;
   std::istringstream words(scope);
@@ -69,8 +69,8 @@ TimedRuns measure(const std::function<exec::Timeline(bool marks)>& once, std::si
   while (found.step_ms.size() < marked) {
     ranks.barrier();
     std::vector<double>& step_ms = found.step_ms.emplace_back(steps);
-    // What this rank's own thread spent on a step: on a message, to hand it over and to wait for
-    // it.
+    // A step counts the time that this rank's own thread spent on it: on a message, to hand it over
+    // and to wait for it.
     for (const exec::Timeline::Span& span : once(true).spans)
       if (span.stream == 0 && span.kind != exec::Timeline::poll)
         step_ms[static_cast<std::size_t>(span.step)] += span.end - span.start;
@@ -132,7 +132,7 @@ ordered_json ops_of(const plan::Plan& plan, const TimedRuns& found, double media
   return ops;
 }
 
-// What was measured, on the first rank.
+// The measurements, on the first rank.
 struct BenchResult {
   const config::Config& config;
   const BenchOptions& options;

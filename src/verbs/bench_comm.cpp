@@ -34,7 +34,7 @@ struct CommSide {
   std::vector<double> us{};
 };
 
-// What is measured: 8 bytes to 4 KiB by eights, then by fours; where every rank has a part, of
+// Sizes to measure: 8 bytes to 4 KiB by eights, then by fours; where every rank has a part, of
 // equal parts that are whole numbers.
 std::vector<int64_t> sizes_of(const BenchOptions& options, int ranks) {
   std::vector<int64_t> out;

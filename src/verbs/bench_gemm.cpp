@@ -43,7 +43,7 @@ constexpr GemmLayer gemm_layers[] = {
     {"resnet50", "layer2.conv3", 784, 512, 128}, {"resnet50", "layer3.conv1", 196, 256, 1024},
     {"resnet50", "layer3.3x3", 196, 256, 2304},  {"resnet50", "layer4.conv3", 49, 2048, 512}};
 
-// What is multiplied: the result has `rows` x `columns`, sums have `depth` terms.
+// A product to measure: the result has `rows` x `columns`, sums have `depth` terms.
 struct GemmProduct {
   std::string model = {}, part = {}, name = {};
   int64_t rows = 0, columns = 0, depth = 0;

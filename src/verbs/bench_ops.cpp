@@ -96,7 +96,8 @@ std::vector<OpRow> op_rows(const plan::Plan& plan, const TimedRuns& found,
   return out;
 }
 
-// What takes the most time above its floor, at most ten of them: where there is something to gain.
+// The rows that take the most time above their floor, at most ten of them: where there is something
+// to gain.
 std::vector<OpRow> largest_losses(std::vector<OpRow> rows) {
   std::sort(rows.begin(), rows.end(),
             [](const OpRow& a, const OpRow& b) { return a.lost_ms() > b.lost_ms(); });

@@ -28,7 +28,7 @@ struct Extent {
   ordered_json json() const { return {{"min", most ? least : 0}, {"max", most}}; }
 };
 
-// What was seen of one split, or of a piece of it. Sums are whole numbers, so the order of adding
+// The findings in one split, or of a piece of it. Sums are whole numbers, so the order of adding
 // does not matter.
 struct SplitSeen {
   std::int64_t images = 0;

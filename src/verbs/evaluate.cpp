@@ -35,7 +35,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What is said instead of numbers that mean nothing: which parameter is to blame, where one is.
+// The error that is raised instead of numbers that mean nothing: which parameter is to blame, where
+// one is.
 Error unsound(const Found& found, const std::string& what) {
   const std::string where = found.weights.from.string();
   for (const models::Param& p : models::parameters(found.weights.model)) {

@@ -33,7 +33,7 @@ namespace {
 using nlohmann::ordered_json;
 using report::with_commas;
 
-// What is counted per rank, one line of the table each.
+// A quantity that is counted per rank, a line of the table.
 struct Quantity {
   const char* name;
   std::int64_t (*of)(const plan::Plan&);
@@ -133,7 +133,7 @@ ordered_json row_json(const plan::CommRow& row) {
           {"bytes", row.bytes}};
 }
 
-// What is printed.
+// Everything that is printed.
 struct Explained {
   Compiled compiled;
   std::string before;  // the program before it was placed

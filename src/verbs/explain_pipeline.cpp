@@ -61,7 +61,7 @@ PipelineView::PipelineView(const StepSpec& spec, Goal goal, int micros)
 void PipelineView::add(const plan::Plan& plan) {
   if (plan.rank % peers_ != 0) return;
   Rank& rank = ranks_.at(at(plan.rank / peers_));
-  rank = {plan.memory, plan.peak_bytes(), 0, slot_flops(plan.program)};
+  rank = {plan.memory, plan.peak_bytes(), 0, turn_flops(plan.program)};
   for (const plan::CommRow& row : plan::communication(plan))
     if (row.op == ir::Op::send) rank.sent_bytes += row.bytes;
 }
@@ -83,7 +83,7 @@ double PipelineView::flops(int stage) const {
 std::vector<transforms::Timed> PipelineView::simulated() const {
   return transforms::simulate(schedule_, [&](const transforms::Turn& turn) {
     const auto& flops = ranks_[at(stages_[at(turn.stage)].rank)].flops;
-    const auto found = flops.find(pipeline_slot(turn));
+    const auto found = flops.find(pipeline_turn(turn));
     return found == flops.end()
                ? 0.0
                : found->second *
@@ -94,7 +94,7 @@ std::vector<transforms::Timed> PipelineView::simulated() const {
 std::vector<PipelineBar> PipelineView::predicted(double scale) const {
   std::vector<PipelineBar> bars;
   for (const transforms::Timed& t : simulated())
-    bars.push_back({t.rank, t.turn.stage, t.turn.micro, pipeline_slot(t.turn).work, t.start * scale,
+    bars.push_back({t.rank, t.turn.stage, t.turn.micro, pipeline_turn(t.turn).work, t.start * scale,
                     t.end * scale});
   return bars;
 }
@@ -110,11 +110,11 @@ std::vector<PipelineBar> PipelineView::measured() const {
 }
 
 double PipelineView::bubble_of_turns() const {
-  std::map<PipelineSlot, double> ms;
+  std::map<PipelineTurn, double> ms;
   for (const PipelineBar& b : measured_->step.bars)
     ms[{b.stage, b.micro, b.kind}] += (b.end_ms - b.start_ms) / peers_;
   const auto timed = transforms::simulate(schedule_, [&](const transforms::Turn& turn) {
-    const auto found = ms.find(pipeline_slot(turn));
+    const auto found = ms.find(pipeline_turn(turn));
     return found == ms.end() ? 0.0 : found->second;
   });
   return transforms::bubble(timed, static_cast<int>(ranks_.size()));

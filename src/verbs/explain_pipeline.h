@@ -13,7 +13,7 @@
 
 #include "compile/compile.h"
 #include "measure/measured_pipeline.h"
-#include "measure/pipeline_slots.h"
+#include "measure/pipeline_turns.h"
 #include "plan/plan.h"
 #include "report/pipeline_chart.h"
 
@@ -35,7 +35,7 @@ class PipelineView {
   struct Rank {
     plan::Memory memory;
     std::int64_t peak_bytes = 0, sent_bytes = 0;
-    std::map<PipelineSlot, double> flops;
+    std::map<PipelineTurn, double> flops;
   };
   struct Stage {
     int rank = 0;

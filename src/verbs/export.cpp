@@ -36,7 +36,7 @@ std::string document_text(const ordered_json& j) {
   return j.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-// What the flags ask for that does not go together.
+// Refuses flags that do not go together.
 void check_export(const CkptOptions& options) {
   const bool low = options.dtype == "bf16" || options.dtype == "f16";
   const auto refuse = [](const std::string& what, const char* cure) {

@@ -164,7 +164,7 @@ std::vector<Comparison> compare_golden(const VerifyOptions& given) {
     loaded->read(name, bytes);
     return decode(bytes, type.dtype);
   };
-  // What was stored in f32 cannot be met more closely than its own rounding.
+  // A tensor that was stored in f32 cannot be met more closely than its own rounding.
   auto at_least_rounding = [&](const std::string& name, double tolerance) {
     return file->at(name).dtype == "F32" ? std::max(tolerance, 0x1.0p-23) : tolerance;
   };
@@ -210,7 +210,7 @@ int verify(const VerifyOptions& given) {
   const Comparison* worst = &all[0];
   for (const Comparison& c : all) {
     failed += !c.ok();
-    // What is NaN is worst of all, and stays it: nothing compares with it.
+    // An error of NaN is worst of all, and stays it: nothing compares with it.
     if (!std::isnan(worst->error) && !(c.error / c.tolerance <= worst->error / worst->tolerance))
       worst = &c;
   }

@@ -88,7 +88,7 @@ TEST(Measured, WeightsGiveTheLossesOfAnEvenSplit) {
 }
 
 // The turns of a rank in the order of time, those of one turn that follow each other once.
-std::vector<std::string> slots_of(const json& turns, int rank, double* overlap = nullptr) {
+std::vector<std::string> turns_of(const json& turns, int rank, double* overlap = nullptr) {
   std::vector<std::pair<double, const json*>> order;
   for (const json& t : turns)
     if (t["rank"] == rank) order.emplace_back(t["start"], &t);
@@ -126,9 +126,9 @@ TEST(Measured, PipelinesShowTheirSchedule) {
   EXPECT_EQ(pipeline["turns"].size(), 24u);
   for (int rank = 0; rank < 2; ++rank) {
     double overlap = 0;
-    const std::vector<std::string> turns = slots_of(measured["turns"], rank, &overlap);
+    const std::vector<std::string> turns = turns_of(measured["turns"], rank, &overlap);
     EXPECT_EQ(turns.size(), 12u);
-    EXPECT_EQ(turns, slots_of(pipeline["turns"], rank));
+    EXPECT_EQ(turns, turns_of(pipeline["turns"], rank));
     EXPECT_LE(overlap, 1e-5);
   }
   EXPECT_GT(measured["bubble"].get<double>(), 0);

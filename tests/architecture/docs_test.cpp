@@ -87,7 +87,7 @@ TEST(Docs, ExamplesAreAsLongAsTheirPagesSay) {
       {"add_a_model.md", mixer, {"tests/"}, "the patch's test is ", " lines"}};
   for (const Row& row : rows) {
     std::string page;
-    for (const std::string& line : lines_of(kRoot / "docs" / row.page)) page += line + "\n";
+    for (const std::string& line : lines_of(kRoot / "docs" / row.page)) page += line + " ";
     int lines = 0;
     for (const std::string& prefix : row.prefixes) lines += added_by(row.patch, prefix);
     EXPECT_NE(page.find(row.before + std::to_string(lines) + row.after), page.npos)

@@ -255,17 +255,17 @@ TEST(Architecture, MessagesDoNotAsk) {
 }
 
 // A comment is a sentence with a subject: "Of the thread." leaves out what belongs to the thread,
-// and in headers, which are read first, "What a plan is for." leaves out a verb.
+// and "What a plan is for." leaves out a verb.
 TEST(Architecture, CommentsHaveASubject) {
   const Pattern comment("^ *//+ Of "), clause("^ *//+ (What|Who|Whose|Whoever) ");
   for (const std::string& file : code_in("src")) {
-    const bool header = file.ends_with(".h") || file.ends_with(".cuh");
+    const bool kernels = file.ends_with(".cu");
     const Strings lines = lines_of(kRoot / "src" / file);
     for (std::size_t i = 0; i < lines.size(); ++i) {
       const bool begins = i == 0 || lines[i - 1].find("//") == lines[i - 1].npos;
       EXPECT_FALSE(comment.is_in(lines[i]) && (begins || lines[i - 1].ends_with(".")))
           << "src/" << file << ":" << i + 1 << ": a comment that begins with \"Of\": " << lines[i];
-      EXPECT_FALSE(header && begins && clause.is_in(lines[i]))
+      EXPECT_FALSE(!kernels && begins && clause.is_in(lines[i]))
           << "src/" << file << ":" << i + 1
           << ": a comment that is a clause, not a sentence: " << lines[i];
     }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The worked examples of docs/add_a*.md are patches (docs/examples/*.patch). This shows that they hold.
+# The worked examples of docs/add_a*.md are patches (docs/examples/*.patch). This shows that they
+# hold.
 #
 #   tests/examples/run.sh --apply         each patch applies to this tree by itself, and all of them one after the other; a second
 #   tests/examples/run.sh FOLDER          then a copy of the tree with all of them is built in FOLDER, and what they add is run

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 using run::Goal;
-using run::PipelineSlot;
+using run::PipelineTurn;
 
 config::Config deep(const std::string& layout) {
   config::Config c = tiny("vit", "f32");
@@ -60,21 +60,21 @@ TEST(ExplainPipeline, StepsBelongToTurnsInTheOrderOfTheSchedule) {
     const int peers = ranks_of(c) / static_cast<int>(c.parallel.pp);
     for (const plan::Plan& plan : plans_of(c)) {
       SCOPED_TRACE(std::string(layout) + ", rank " + std::to_string(plan.rank));
-      const std::vector<PipelineSlot> turns = run::slots_of(plan.program);
-      std::vector<PipelineSlot> got, want;
+      const std::vector<PipelineTurn> turns = run::turns_of(plan.program);
+      std::vector<PipelineTurn> got, want;
       for (const plan::Step& step : plan.steps) {
         if (step.eqn < 0 || plan::crosses_ranks(step.op)) continue;
-        const PipelineSlot& turn = turns[static_cast<std::size_t>(step.eqn)];
+        const PipelineTurn& turn = turns[static_cast<std::size_t>(step.eqn)];
         if (turn.work != 'U' && (got.empty() || got.back() != turn)) got.push_back(turn);
       }
-      const std::set<PipelineSlot> there(got.begin(), got.end());
+      const std::set<PipelineTurn> there(got.begin(), got.end());
       for (const transforms::Turn& turn :
            schedule.ranks[static_cast<std::size_t>(plan.rank / peers)]) {
         EXPECT_TRUE(
-            there.contains(run::pipeline_slot(turn)) ||
+            there.contains(run::pipeline_turn(turn)) ||
             (turn.stage == 0 && turn.work == transforms::Work::backward && schedule.splits()))
             << transforms::name(turn);
-        if (there.contains(run::pipeline_slot(turn))) want.push_back(run::pipeline_slot(turn));
+        if (there.contains(run::pipeline_turn(turn))) want.push_back(run::pipeline_turn(turn));
       }
       EXPECT_TRUE(got == want);
     }

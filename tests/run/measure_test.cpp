@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "measure/breakdown.h"
-#include "measure/pipeline_slots.h"
+#include "measure/pipeline_turns.h"
 #include "measure/rank_speed.h"
 #include "report/trace.h"
 #include "train/balance.h"
@@ -247,7 +247,7 @@ TEST(Turns, RecomputedWorkBelongsToItsReader) {
   const plan::Plan p = plan_of(
       {{forward, 0}, {recompute, 0}, {backward, 0}, {recompute, 0}, {weight, 0}, {update, 0}}, -1);
   std::string works;
-  for (const PipelineSlot& turn : slots_of(p.program)) works += turn.work;
+  for (const PipelineTurn& turn : turns_of(p.program)) works += turn.work;
   EXPECT_EQ(works, "FBBWWU");
 }
 
@@ -270,12 +270,12 @@ TEST(Turns, SpansEndWhereARankWaits) {
              span(4, Timeline::compute, 4, 6),  span(5, Timeline::flight, 4, 9),
              span(5, Timeline::wait, 6, 9),     span(6, Timeline::compute, 9, 11),
              span(7, Timeline::compute, 11, 12)};
-  const std::vector<SlotSpan> spans = slot_spans(p, t);
+  const std::vector<TurnSpan> spans = turn_spans(p, t);
   ASSERT_EQ(spans.size(), 4u);
-  const PipelineSlot turns[] = {{1, 0, 'F'}, {1, 1, 'B'}, {1, 1, 'B'}, {0, 0, 'U'}};
+  const PipelineTurn turns[] = {{1, 0, 'F'}, {1, 1, 'B'}, {1, 1, 'B'}, {0, 0, 'U'}};
   const double starts[] = {0, 4, 9, 11}, ends[] = {4, 6, 11, 12};
   for (std::size_t i = 0; i < spans.size(); ++i) {
-    EXPECT_TRUE(spans[i].slot == turns[i]) << i;
+    EXPECT_TRUE(spans[i].turn == turns[i]) << i;
     EXPECT_EQ(spans[i].start, starts[i]);
     EXPECT_EQ(spans[i].end, ends[i]);
   }

@@ -67,8 +67,8 @@ TEST(Spec, SharesOfABatchReachTheLayout) {
   c.parallel.dp = 2;
   StepSpec spec = resolve(c);
   spec.share_by({1, 3});
-  EXPECT_EQ(spec.layout.weights, (std::vector<double>{1, 3}));
-  EXPECT_EQ(spec.config.parallel.shares.list, spec.layout.weights);
+  EXPECT_EQ(spec.layout.shares, (std::vector<double>{1, 3}));
+  EXPECT_EQ(spec.config.parallel.shares.list, spec.layout.shares);
 }
 
 }  // namespace

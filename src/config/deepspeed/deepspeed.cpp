@@ -65,7 +65,8 @@ class Interpreter : DeepSpeedFile {
   }
 
  private:
-  // What is known, unknown or not supported in a block and in those inside it.
+  // Goes through a block and those inside it: unknown keys and keys that are not supported are
+  // noted.
   void block(const std::string& name, const JsonNode& node) {
     for (const JsonMember& m : node.members) {
       const std::string path = clean(name.empty() ? m.key : name + "." + m.key, 80);

@@ -26,8 +26,8 @@ void check_techniques(const StudyPart& part, std::vector<Problem>& to) {
                       "keep it in one of them"});
 }
 
-// What `tessera bench infer` and `bench layers` take; the values behind the flags are theirs to
-// check.
+// Checks the flags that `tessera bench infer` and `bench layers` take; the values behind the flags
+// are theirs to check.
 void check_arguments(const StudyPart& part, std::vector<Problem>& to) {
   std::vector<std::string> names = {"--batch", "--repeats", "--set"};
   if (part.verb == "infer") names.push_back("--check");

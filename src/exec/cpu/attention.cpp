@@ -73,7 +73,7 @@ Parts parts_of(const Sizes& n, bool bias) {
   return {std::max<int64_t>(1, ceil_div(n.b, samples)), samples};
 }
 
-// What a thread keeps of a block of queries, in this order: scores and their gradients, the same
+// A thread keeps of a block of queries, in this order, scores and their gradients, the same
 // rounded, and sums of results that are rounded when they are complete. Of f32 only the first.
 struct Kept {
   int64_t scores = 0, low = 0, sums = 0;  // elements of each

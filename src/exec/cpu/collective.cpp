@@ -1,6 +1,6 @@
-// What crosses ranks: bytes are put side by side by rank, handed to the axis's group, and put back
-// in order. Works on any element type; f32 and f64 programs use the same code. Convention: a dim
-// that is the outermost one needs no putting in order, and no scratch.
+// The collectives: bytes are put side by side by rank, handed to the axis's group, and put back in
+// order. Works on any element type; f32 and f64 programs use the same code. Convention: a dim that
+// is the outermost one needs no putting in order, and no scratch.
 #include <cstring>
 #include <numeric>
 

@@ -78,7 +78,7 @@ DeviceInfo info(int threads) {
           .card = [] { return std::string(); },
           .peak_gflops = [threads](std::string_view dtype) { return measure_peak(threads, dtype); },
           .copy_gbytes = [threads] { return measure_copy_gbytes(threads); },
-          // What rests on the host is copied in memory, one copy after the other.
+          // Buffers that rest on the host are copied in memory, one copy after the other.
           .link_gbytes =
               [threads] {
                 const double copied = measure_copy_gbytes(threads) / 2;

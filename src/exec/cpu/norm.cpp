@@ -320,7 +320,7 @@ Scratch scratch_add_norm(const ir::Attrs&, std::span<const ir::Type> in,
 }
 
 namespace {
-// What layer_norm_grad reads and writes, and pairs of rows of it in f32.
+// Operands and results of layer_norm_grad, and pairs of their rows in f32.
 struct NormGradOf {
   Tensor dy, x, mean, rstd, g, addend, dx, copy;
 

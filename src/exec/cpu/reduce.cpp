@@ -120,8 +120,8 @@ Columns columns_of(const Walk& walk) {
   return {n == 3 ? walk.extent[0] : 1, walk.extent[n - 2], walk.extent[n - 1]};
 }
 
-// What signature and shapes say. Offsets are for signatures that are neither everything, rows nor
-// columns.
+// Facts that follow from signature and shapes. Offsets are for signatures that are neither
+// everything, rows nor columns.
 struct SumAnalysis {
   Walk walk;
   bool generic = false;

@@ -43,7 +43,7 @@ std::string version(int number) {
 
 constexpr const char* go_on_without = "; --device cpu needs no card";
 
-// What is wrong before anything ran; nothing: the status says something else.
+// Fails with what is wrong before anything ran; returns where the status says something else.
 void fail_before(cudaError_t status, const std::string& where) {
   int driver = 0, runtime = 0;
   ::cudaDriverGetVersion(&driver), ::cudaRuntimeGetVersion(&runtime);

@@ -1,5 +1,5 @@
-// What comes back from a run, late: its single numbers out of pinned memory, and its times out of
-// events.
+// The results of a run, which come late: its single numbers out of pinned memory, and its times out
+// of events.
 #include "exec/cuda/flight.h"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ Timeline CudaLoaded::timeline_of(Flight& flight) {
       const double end = ms_between(copy.began, copy.ticks[behind]);
       const bool crosses = plan::crosses_ranks(plan_.steps[i].op),
                  moves = plan_.steps[i].move != plan::Move::none;  // on a stream of its own
-      // What it waited for first is a span already; so is a message that nothing overlaps with.
+      // Its first wait is a span already; so is a message that nothing overlaps with.
       if (carried_) start = std::max(start, carried_->joined_ms(i, *copy.marks, copy.began));
       if (!moves && (!crosses || plan_.steps[i].stream == 1))
         out.spans.push_back({static_cast<int>(i), 0, start, std::max(start, end),

@@ -1,5 +1,5 @@
-// What goes into a loaded plan and comes out of it: bytes of the host that become inputs, batches
-// on their way to the card, and results.
+// The bytes that go into a loaded plan and come out of it: bytes of the host that become inputs,
+// batches on their way to the card, and results.
 #include <cstring>
 #include <string_view>
 

@@ -61,7 +61,7 @@ void Machine::note(const std::string& sentence) {
 
 void Machine::settle() {
   (void)::cudaSetDevice(card.index);
-  // Whoever unwinds may have left others waiting, and waits for them only so long.
+  // A thread that unwinds may have left others waiting, and waits for them only so long.
   const double patience_s = std::uncaught_exceptions() > 0 ? 2 : 1e9;
   for (const Stream* stream : {&compute, &upload, &transfer, &fetch, &stow}) {
     if (channels) channels->settle(*stream, patience_s);

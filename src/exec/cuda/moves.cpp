@@ -75,7 +75,7 @@ class Moves::Fetch final : public comm::Operation {
     const plan::Step& of = all_.plan_.steps[step];
     Staging& staging = all_.staging_of(step);
     staging_ = staging.bytes;
-    // What is read next would overwrite what the card has not got yet: the host may be far ahead.
+    // The next read would overwrite what the card has not got yet: the host may be far ahead.
     if (staging.last) wait_for(staging.last->done, "wait until staged state is up");
     staging.last = &copy_;
     must(::cudaEventRecord(copy_.ready, all_.machine_.compute), "mark that a place is free");

@@ -53,7 +53,7 @@ std::string timeline_figure(const std::string& title, const std::string& caption
     const double high = 22 + 7.0 * lanes;
     canvas.rect(left, y, right - left, high, "fg-row");
     canvas.text(left - 8, y + 15, "fg-text", fmt::format("rank {}", r), "end");
-    // What is too narrow to see joins what is before it, if that is of the same kind.
+    // A bar too narrow to see joins the one before it, if that is of the same kind.
     std::map<int, TimelineBar> open;
     const auto put = [&](const TimelineBar& b) {
       const double w = std::max(x(b.end) - x(b.start), 0.4);

@@ -1,4 +1,4 @@
-// What one host says of itself.
+// The facts that one host says of itself.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>

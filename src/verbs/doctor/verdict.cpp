@@ -1,4 +1,4 @@
-// What is wrong with a cluster, from what its hosts said.
+// The verdict on a cluster, from what its hosts said.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -27,8 +27,8 @@ int64_t padded_i8(int64_t k) { return (k + i8_group - 1) / i8_group * i8_group; 
 // Bytes of a column of a panel: its numbers and the i32 that its sums begin with.
 int64_t column_bytes(int64_t k) { return padded_i8(k) + int64_t{sizeof(std::int32_t)}; }
 
-// What sums of a column begin with where A is packed as u8, 128 too large: -128 times the sum of
-// the column.
+// Writes the values that the sums of a column begin with where A is packed as u8, 128 too large:
+// -128 times the sum of the column.
 void write_start(const Lanes& columns, int64_t count, std::int32_t* start) {
   const auto* const from = static_cast<const std::int8_t*>(columns.from);
   for (int64_t j = 0; j < count; ++j) {

@@ -16,8 +16,8 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// What of `x` is at right angles to all of `basis`, with length 1; false when there is next to
-// nothing.
+// Leaves in `x` its part at right angles to all of `basis`, with length 1; false when there is next
+// to nothing of it.
 bool stands_apart(std::vector<double>& x, const std::vector<std::vector<double>>& basis) {
   const double before = std::sqrt(dot(x, x));
   for (int twice = 0; twice < 2; ++twice)

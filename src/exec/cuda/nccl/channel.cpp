@@ -28,7 +28,7 @@ Channel::Channel(const NcclId& id, int ranks, int rank, int most_blocks, comm::C
 void Channel::begun() { count_one(&counts().begun, stream_); }
 void Channel::ended() { count_one(&counts().ended, stream_); }
 
-// What has ended is read first: it has begun, too.
+// The count of ended messages is read first: those have begun, too.
 Channel::Counts Channel::read() const {
   const std::uint64_t ended = std::atomic_ref(counts().ended).load(std::memory_order_acquire),
                       begun = std::atomic_ref(counts().begun).load(std::memory_order_acquire);

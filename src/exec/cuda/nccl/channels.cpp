@@ -68,7 +68,7 @@ void Channels::prepare(const plan::Plan& plan) {
     if (!plan::crosses_ranks(step.op)) continue;
     const Key key = key_of(step);
     if (!all_.contains(key)) missing.insert(key);
-    // What goes one way in one plan comes back in another: both are made at once.
+    // A message that goes one way in one plan comes back in another: both ways are made at once.
     const auto& [axis, from, to] = key;
     if (from >= 0 && !all_.contains(Key{axis, to, from})) missing.insert({axis, to, from});
   }
@@ -122,7 +122,8 @@ void Channels::look() {
   if (waits) waits->note_wait();
 }
 
-// Who aborts holds the mutex for as long as NCCL takes; the watchdog cannot wait for that.
+// A thread that aborts holds the mutex for as long as NCCL takes; the watchdog cannot wait for
+// that.
 void Channels::tell(const comm::Heartbeat& of, comm::Look& look) {
   if (const std::unique_lock lock(mutex_, std::try_to_lock); lock)
     for (const auto& [key, channel] : all_) channel->tell(of, look);
@@ -130,7 +131,7 @@ void Channels::tell(const comm::Heartbeat& of, comm::Look& look) {
 
 void Channels::check() {
   if (called_off_) {
-    // Whoever ends this process says why.
+    // The thread that ends this process says why.
     if (ending_) std::this_thread::sleep_for(verdict_first);
     throw Error(ErrorKind::rank_lost, "the job was ended while this rank waited for others", "NCCL",
                 "the same command goes on from the newest checkpoint");

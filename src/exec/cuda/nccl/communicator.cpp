@@ -66,8 +66,8 @@ bool equal(comm::Counts counts) {
                      [&](int64_t count) { return count == counts[0]; });
 }
 
-// What is between group_start and group_end; the first that fails is told, and the group is closed
-// in any case.
+// Runs the body between group_start and group_end; the first call that fails is told, and the group
+// is closed in any case.
 template <class Body>
 int grouped(const Body& body) {
   ncclResult_t first = nccl().group_start();

@@ -1,4 +1,4 @@
-// What stands for NCCL in a build without its header.
+// A stand-in for NCCL in a build without its header.
 #include "base/check.h"
 #include "exec/cuda/nccl/communicator.h"
 

@@ -1,4 +1,4 @@
-// What messages need beside their operands when NCCL carries them: room to put parts side by side.
+// Messages that NCCL carries need memory beside their operands: room to put parts side by side.
 // Convention: it is planned for messages through the host as well, so that a plan is the same
 // however they travel.
 #include "exec/cuda/nccl/parts.h"

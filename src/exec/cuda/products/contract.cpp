@@ -43,7 +43,7 @@ const std::byte* moved(const std::byte* base, int64_t elements, ir::DType dtype)
   return base + elements * ir::size_of(dtype);
 }
 
-// What a step of a plan keeps: how it runs, and the library's descriptors.
+// The state that a step of a plan keeps: how it runs, and the library's descriptors.
 struct Kept {
   Way way;
   std::optional<BlasPlan> plan;

@@ -110,7 +110,7 @@ Alignments alignments_of(const ConvJob& job) {
           .results = alignment_of({address_of(job.results), address_of(job.finish.addend)})};
 }
 
-// What a step of a plan keeps; neither: the plain kernel.
+// The state that a step of a plan keeps; neither: the plain kernel.
 struct ConvKept {
   std::optional<BlasPlan> blas;
   std::shared_ptr<const DnnPlan> dnn;

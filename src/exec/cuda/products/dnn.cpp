@@ -117,7 +117,7 @@ class Search {
            try_config(parts_.back());
   }
   std::vector<Descriptor<L>> take() { return std::move(parts_); }
-  // What was found; nothing where the library does not say how to find it again.
+  // The choice that was found; nothing where the library does not say how to find it again.
   const std::optional<Choice>& choice() const { return choice_; }
 
  private:
@@ -182,7 +182,7 @@ class Search {
     return graph.finalize();
   }
 
-  // What the library proposes, the best first.
+  // The configurations that the library proposes, the best first.
   std::vector<Descriptor<L>> configs_of(cudnnBackendHeurMode_t mode) {
     std::vector<Descriptor<L>> configs;
     Descriptor<L> heuristic(library_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -244,7 +244,7 @@ class Search {
   std::optional<Choice> choice_;
 };
 
-// What run() needs, behind a type that does not name Dnn::Library.
+// The interface that run() needs, behind a type that does not name Dnn::Library.
 struct AnyPlan {
   virtual ~AnyPlan() = default;
   virtual cudnnBackendDescriptor_t get() const = 0;

@@ -1,4 +1,4 @@
-#include "measure/pipeline_slots.h"
+#include "measure/pipeline_turns.h"
 
 #include <algorithm>
 #include <optional>
@@ -11,12 +11,12 @@ constexpr double shortest_wait_ms = 0.05;  // below: handing over, not idling
 
 }  // namespace
 
-PipelineSlot pipeline_slot(const transforms::Turn& turn) {
+PipelineTurn pipeline_turn(const transforms::Turn& turn) {
   return {turn.stage, turn.micro, transforms::name(turn)[0]};
 }
 
-std::vector<PipelineSlot> slots_of(const ir::Program& program) {
-  std::vector<PipelineSlot> out(program.eqns.size());
+std::vector<PipelineTurn> turns_of(const ir::Program& program) {
+  std::vector<PipelineTurn> out(program.eqns.size());
   std::map<std::pair<int, int>, char> reads;  // backwards: what the next equation of a stage and
                                               // micro-batch is that recomputes nothing
   for (std::size_t i = program.eqns.size(); i-- > 0;) {
@@ -30,19 +30,19 @@ std::vector<PipelineSlot> slots_of(const ir::Program& program) {
   return out;
 }
 
-std::map<PipelineSlot, double> slot_flops(const ir::Program& program) {
-  const std::vector<PipelineSlot> slots = slots_of(program);
-  std::map<PipelineSlot, double> out;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
+std::map<PipelineTurn, double> turn_flops(const ir::Program& program) {
+  const std::vector<PipelineTurn> turns = turns_of(program);
+  std::map<PipelineTurn, double> out;
+  for (std::size_t i = 0; i < turns.size(); ++i) {
     const ir::Eqn& e = program.eqns[i];
-    out[slots[i]] += ir::cost(e.op, e.attrs, program.types(e.in), program.types(e.out)).flops;
+    out[turns[i]] += ir::cost(e.op, e.attrs, program.types(e.in), program.types(e.out)).flops;
   }
   return out;
 }
 
-std::vector<SlotSpan> slot_spans(const plan::Plan& plan, const exec::Timeline& timeline) {
-  const std::vector<PipelineSlot> slots = slots_of(plan.program);
-  std::vector<SlotSpan> out, updates;         // updates: since the last span of a slot
+std::vector<TurnSpan> turn_spans(const plan::Plan& plan, const exec::Timeline& timeline) {
+  const std::vector<PipelineTurn> turns = turns_of(plan.program);
+  std::vector<TurnSpan> out, updates;         // updates: since the last span of a turn
   bool waited = true, update_waited = false;  // since then, and since the last of the update
   for (const exec::Timeline::Span& span : timeline.spans) {
     const plan::Step& step = plan.steps[static_cast<std::size_t>(span.step)];
@@ -50,16 +50,16 @@ std::vector<SlotSpan> slot_spans(const plan::Plan& plan, const exec::Timeline& t
         span.end - span.start > shortest_wait_ms)
       waited = update_waited = true;
     if (span.kind != exec::Timeline::compute) continue;
-    const PipelineSlot slot =
-        step.eqn < 0 ? PipelineSlot{} : slots[static_cast<std::size_t>(step.eqn)];
-    const bool update = slot.work == 'U';
-    std::vector<SlotSpan>& last = update ? updates : out;
-    if (!last.empty() && last.back().slot == slot && !(update ? update_waited : waited)) {
+    const PipelineTurn turn =
+        step.eqn < 0 ? PipelineTurn{} : turns[static_cast<std::size_t>(step.eqn)];
+    const bool update = turn.work == 'U';
+    std::vector<TurnSpan>& last = update ? updates : out;
+    if (!last.empty() && last.back().turn == turn && !(update ? update_waited : waited)) {
       last.back().end = span.end;
       if (!update) updates.clear();
     } else {
       if (!update) out.insert(out.end(), updates.begin(), updates.end()), updates.clear();
-      last.push_back({slot, span.start, span.end});
+      last.push_back({turn, span.start, span.end});
     }
     update_waited = false;
     if (!update) waited = false;
