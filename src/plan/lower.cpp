@@ -183,19 +183,31 @@ void write_outputs(Plan& plan, StepWriter& writer, const Target& target) {
 void add_packed(Plan& plan, const Target& target) {
   if (!target.packs || !target.packed || updates_something(plan.program)) return;
   const std::size_t given = plan.persistent.size();
+  const auto stays = [&](const Slot& slot) {
+    return slot.base > 0 && static_cast<std::size_t>(slot.base) <= given;
+  };
+  const auto name_of = [&](const Slot& slot) {
+    const Buffer& source = plan.persistent[static_cast<std::size_t>(slot.base - 1)];
+    return source.name + "+" + std::to_string(slot.offset);
+  };
   for (Step& step : plan.steps) {
     std::vector<Type> in;
     for (const Slot& s : step.in) in.push_back(s.type);
     for (std::size_t i = 0; i < step.in.size() && !step.packed; ++i) {
       const Slot& from = step.in[i];
-      if (from.base <= 0 || static_cast<std::size_t>(from.base) > given) continue;
+      if (!stays(from)) continue;
       const PackedForm form = target.packed(step.op, step.attrs, in, static_cast<int>(i));
-      if (form.bytes == 0) continue;
-      const Buffer& source = plan.persistent[static_cast<std::size_t>(from.base - 1)];
-      const Buffer buffer{
-          .name = "packed." + source.name + "+" + std::to_string(from.offset) + " " + form.layout,
-          .kind = source.kind,
-          .bytes = target.aligned(form.bytes)};
+      const auto operand = [&](int k) -> const Slot& {
+        return step.in[static_cast<std::size_t>(k)];
+      };
+      if (form.bytes == 0 ||
+          !std::ranges::all_of(form.with, [&](int k) { return stays(operand(k)); }))
+        continue;
+      std::string name = "packed." + name_of(from);
+      for (const int k : form.with) name += "," + name_of(operand(k));
+      const Buffer buffer{.name = name + " " + form.layout,
+                          .kind = plan.persistent[static_cast<std::size_t>(from.base - 1)].kind,
+                          .bytes = target.aligned(form.bytes)};
       auto found = std::find_if(plan.persistent.begin(), plan.persistent.end(),
                                 [&](const Buffer& b) { return b.name == buffer.name; });
       if (found == plan.persistent.end())

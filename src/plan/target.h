@@ -21,6 +21,7 @@ using WorkspaceRule = std::function<std::int64_t(
 struct PackedForm {
   std::int64_t bytes = 0;  // 0: as it is
   std::string layout;
+  std::vector<int> with{};  // other operands that it is made of; they must stay as they are, too
 };
 using PackedRule = std::function<PackedForm(ir::Op, const ir::Attrs&,
                                             const std::vector<ir::Type>& in, int operand)>;

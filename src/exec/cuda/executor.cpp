@@ -23,6 +23,12 @@ plan::Target target_for(const Limits& limits) {
                 const WorkspaceRule rule = kernel(op).workspace;
                 return rule ? rule(attrs, in, out, limits) : 0;
               },
+          .packed =
+              [limits](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in,
+                       int operand) {
+                const PackedFormRule rule = kernel(op).packed;
+                return rule ? rule(attrs, in, operand, limits) : plan::PackedForm{};
+              },
           .supports =
               [arch = limits.arch](ir::Op op, ir::DType dtype) {
                 expect_dtype(arch, dtype);

@@ -15,6 +15,10 @@
 #include "exec/common/tensor.h"
 #include "ir/op.h"
 
+namespace tessera::plan {
+struct PackedForm;  // plan/target.h
+}
+
 namespace tessera::exec::cuda {
 
 class Blas;  // cuBLASLt (blas.h)
@@ -49,6 +53,9 @@ struct Call {
   cudaStream_t stream = nullptr;
   std::byte* workspace = nullptr;  // as many bytes as the rule asked for, 256-byte aligned
   std::int64_t workspace_bytes = 0;
+  // The operand that the row's rule packs, as its `pack` wrote it; null: the kernel reads it as it
+  // is. `pack` itself writes it.
+  std::byte* packed = nullptr;
   Context& context;
   Memo* memo = nullptr;  // of this step; null: it is called once
 
@@ -75,20 +82,30 @@ using Kernel = void (*)(const Call&);
 using WorkspaceRule = std::int64_t (*)(const ir::Attrs&, std::span<const ir::Type> in,
                                        std::span<const ir::Type> out, const Limits&);
 
+// The form in which the kernel would rather have an operand that stays as it is, made once
+// (plan/target.h).
+using PackedFormRule = plan::PackedForm (*)(const ir::Attrs&, std::span<const ir::Type> in,
+                                            int operand, const Limits&);
+
 struct KernelRow {
   ir::Op op;
   Kernel run = nullptr;               // null: crosses ranks, which the executor does itself
   WorkspaceRule workspace = nullptr;  // null: none
+  PackedFormRule packed = nullptr;
+  Kernel pack = nullptr;  // fills Call::packed
 };
 const KernelRow& kernel(ir::Op op);         // table.cpp
 bool supports(ir::Op op, ir::DType dtype);  // whether its kernels take elements of this type
 
-// Declared once for every op: the kernel and its workspace rule. A family defines those that
-// table.cpp names.
-#define X(op, attrs)                                                                \
-  void run_##op(const Call& call);                                                  \
-  std::int64_t workspace_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, \
-                              std::span<const ir::Type> out, const Limits& limits);
+// Declared once for every op: the kernel, its workspace rule and what it packs. A family defines
+// those that table.cpp names.
+#define X(op, attrs)                                                                              \
+  void run_##op(const Call& call);                                                                \
+  std::int64_t workspace_##op(const ir::Attrs& attrs, std::span<const ir::Type> in,               \
+                              std::span<const ir::Type> out, const Limits& limits);               \
+  plan::PackedForm packed_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, int operand, \
+                               const Limits& limits);                                             \
+  void pack_##op(const Call& call);
 TESSERA_OPS(X)
 #undef X
 

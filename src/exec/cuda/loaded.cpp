@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "comm/heartbeat.h"
@@ -113,6 +114,7 @@ void CudaLoaded::bind(Copy& copy, int index) {
     for (std::size_t k = 0; k < step.in.size(); ++k) bound.in[k].data = address(step.in[k]);
     for (std::size_t k = 0; k < step.out.size(); ++k) bound.out[k].data = address(step.out[k]);
     bound.workspace = address(step.workspace);
+    bound.packed = address(step.packed);
   }
   copy.scalars.clear();
   for (const plan::Binding& output : plan_.outputs)
@@ -154,12 +156,18 @@ Call CudaLoaded::call_of(Copy& copy, std::size_t i, Memo* memo) {
           .stream = machine_.compute,
           .workspace = bound.workspace,
           .workspace_bytes = step.workspace ? step.workspace.type.bytes() : 0,
+          .packed = bound.packed,
           .context = machine_.context,
           .memo = memo};
 }
 
 void CudaLoaded::compute(Copy& copy, std::size_t i) {
   copy.steps[i].kernel(call_of(copy, i, &memos_[i]));
+}
+
+void CudaLoaded::pack_weights(Copy& copy) {
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i)
+    if (copy.steps[i].packed) kernel(plan_.steps[i].op).pack(call_of(copy, i, nullptr));
 }
 
 // Nothing is kept with the steps: other ranks may still have a say in what the table holds.
@@ -303,12 +311,14 @@ Timeline CudaLoaded::run(Copy& copy, const RunOptions& options) {
   const std::int64_t written = machine_.writes;
   const bool prepares = prepared_at_ != written;
   if (updates_) ++machine_.writes;
+  bool packs = prepares;  // behind what is made once, which may be what is packed
   for (std::size_t s = 0; s < segments_.size(); ++s) {
     const Segment& segment = segments_[s];
     if (segment.once) {
       if (prepares) enqueue(copy, segment, plain, false);
       continue;
     }
+    if (std::exchange(packs, false)) pack_weights(copy);
     for (const int message : plan_.steps[segment.first].waits) flights.finish(message);
     if (options.observe) flights.finish_near();  // whoever looks sees what has arrived
     flights.poll(static_cast<int>(segment.first));

@@ -36,7 +36,7 @@ class CudaLoaded final : public Loaded {
   struct Bound {
     Kernel kernel = nullptr;
     std::vector<Tensor> in, out;
-    std::byte* workspace = nullptr;
+    std::byte *workspace = nullptr, *packed = nullptr;
   };
   // Steps [first, last): one that the host does, or several that the card does; once: not in every
   // run (plan/prepare.h).
@@ -67,6 +67,7 @@ class CudaLoaded final : public Loaded {
   void execute(Copy& copy, std::size_t step, Form form, bool captured);
   Call call_of(Copy& copy, std::size_t step, Memo* memo);
   void compute(Copy& copy, std::size_t step);
+  void pack_weights(Copy& copy);
   void preload(Copy& copy);
   void finish(Copy& copy, bool captured);  // what follows the last step
   void enqueue(Copy& copy, const Segment& segment, Form form, bool captured);

@@ -9,12 +9,13 @@ namespace {
 // clang-format off
 #define ROW(op) KernelRow{ir::Op::op, run_##op, nullptr}
 #define ROW_WITH_WORKSPACE(op) KernelRow{ir::Op::op, run_##op, workspace_##op}
+#define ROW_THAT_PACKS(op) KernelRow{ir::Op::op, run_##op, workspace_##op, packed_##op, pack_##op}
 #define CROSSES(op) KernelRow{ir::Op::op, nullptr, nullptr}
 #define CROSSES_WITH_WORKSPACE(op) KernelRow{ir::Op::op, nullptr, workspace_##op}
 constexpr std::array rows{
     ROW_WITH_WORKSPACE(contract),
     ROW_WITH_WORKSPACE(quantize), ROW(delayed_scale), ROW(amax_history),
-    ROW_WITH_WORKSPACE(conv), ROW_WITH_WORKSPACE(conv_input_grad), ROW_WITH_WORKSPACE(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
+    ROW_THAT_PACKS(conv), ROW_WITH_WORKSPACE(conv_input_grad), ROW_WITH_WORKSPACE(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
     ROW(attention), ROW_WITH_WORKSPACE(attention_grad),
     ROW(add), ROW(mul), ROW(scale), ROW(gelu), ROW_WITH_WORKSPACE(gelu_grad), ROW(relu), ROW(relu_grad), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
     ROW(layer_norm), ROW_WITH_WORKSPACE(layer_norm_grad), ROW(add_norm),
@@ -36,6 +37,7 @@ constexpr std::array rows{
 };
 #undef ROW
 #undef ROW_WITH_WORKSPACE
+#undef ROW_THAT_PACKS
 #undef CROSSES
 #undef CROSSES_WITH_WORKSPACE
 // clang-format on

@@ -10,68 +10,17 @@
 #include "base/check.h"
 #include "exec/cuda/products/blas.h"
 #include "exec/cuda/products/choose.h"
+#include "exec/cuda/products/conv_rooms.h"
 
 namespace tessera::exec::cuda {
 namespace {
 
 using std::int64_t;
 
-constexpr int64_t most_dnn_workspace = int64_t{256} << 20;
-
-ConvSizes sizes_of(const ir::Shape& images, const ir::Shape& filters, const ir::Shape& results,
-                   const ir::Conv& attr) {
-  return {.b = images[0],
-          .h = images[1],
-          .w = images[2],
-          .c = images[3],
-          .p = results[1],
-          .q = results[2],
-          .o = filters[3],
-          .k = filters[0],
-          .l = filters[1],
-          .stride = attr.stride,
-          .pad = attr.pad};
-}
-
-int64_t aligned_bytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
-bool is_product(const ConvSizes& s) { return s.k == 1 && s.l == 1 && s.stride == 1 && s.pad == 0; }
-
 // Bytes that the parts of a filter gradient take in the plain kernel.
 int64_t parts_of(ConvPass pass, const ConvSizes& s, ir::DType dtype, const Limits& limits) {
   const int64_t parts = pass == ConvPass::filter_grad ? conv_parts(s, limits) : 1;
   return parts == 1 ? 0 : parts * s.filters() * ir::size_of(ir::statistics_of(dtype));
-}
-// Bytes for cuDNN behind the filters: enough for what it usually asks for, never without bound.
-int64_t dnn_bytes(const ConvSizes& s, ir::DType dtype) {
-  const int64_t tensors = (s.images() + s.results()) * ir::size_of(dtype);
-  return std::min(most_dnn_workspace, (int64_t{32} << 20) + 2 * tensors + 64 * s.filters());
-}
-
-// The engines for 16-bit elements that use tensor cores read 16 bytes of channels at once: the
-// three of a picture become eight, of which five are zeros. The gradient of a picture is never
-// asked for.
-ConvSizes widened(ConvPass pass, const ConvSizes& s, ir::DType dtype) {
-  ConvSizes out = s;
-  if (pass != ConvPass::input_grad && ir::is_low(dtype)) out.c = std::max<int64_t>(s.c, 8);
-  return out;
-}
-
-// How the workspace of cuDNN is cut.
-struct DnnRooms {
-  int64_t filters = 0, images = 0, rest = 0;  // bytes; images: none unless they are widened
-};
-DnnRooms dnn_rooms(ConvPass pass, const ConvSizes& s, ir::DType dtype) {
-  const ConvSizes wide = widened(pass, s, dtype);
-  const int64_t element = ir::size_of(dtype);
-  return {.filters = aligned_bytes(wide.filters() * element),
-          .images = wide.c == s.c ? 0 : aligned_bytes(wide.images() * element),
-          .rest = dnn_bytes(wide, dtype)};
-}
-
-// Bytes of a product's filters that are scaled, and of its offsets in the type of the result.
-int64_t scaled_bytes(const ConvSizes& s, ir::DType dtype) {
-  return aligned_bytes(s.filters() * ir::size_of(dtype)) + aligned_bytes(s.o * ir::size_of(dtype));
 }
 
 int64_t workspace_of(ConvPass pass, const ConvSizes& s, ir::DType dtype, bool scaled,
@@ -91,7 +40,9 @@ struct ConvJob {
   ConvSizes sizes;
   ir::DType dtype;
   void *images, *filters, *results;
-  ConvFinish finish{};  // forward only
+  ConvFinish finish{};          // forward only
+  std::byte* packed = nullptr;  // the filters as a library reads them (conv_packed.cpp); null: they
+                                // are made so in the workspace, before its own
 };
 
 std::uintptr_t address_of(const void* at) { return reinterpret_cast<std::uintptr_t>(at); }
@@ -144,11 +95,12 @@ ProductAddresses product_addresses(const ConvJob& job, bool finished) {
       at.d = job.filters;
       break;
   }
-  if (finished) {  // scaled filters and offsets lie in the workspace before the library's own
-    at.left = job.call.workspace;
-    at.bias = job.call.workspace + aligned_bytes(job.sizes.filters() * ir::size_of(job.dtype));
+  if (finished) {
+    std::byte* const scaled = job.packed ? job.packed : job.call.workspace;
+    at.left = scaled;
+    at.bias = scaled + aligned_bytes(job.sizes.filters() * ir::size_of(job.dtype));
     at.c = job.finish.addend;
-    at.workspace = job.call.workspace + scaled_bytes(job.sizes, job.dtype);
+    if (!job.packed) at.workspace = job.call.workspace + scaled_bytes(job.sizes, job.dtype);
   }
   return at;
 }
@@ -207,22 +159,21 @@ std::optional<BlasPlan> plan_product(const ConvJob& job, const Alignments& align
 
 void run_product(const ConvJob& job, const BlasPlan& plan) {
   const bool finished = plan.product().bias;
-  if (finished)
+  if (finished && !job.packed)
     scale_filters(job.filters, job.finish, job.sizes, job.dtype, job.call.workspace,
                   job.call.workspace + aligned_bytes(job.sizes.filters() * ir::size_of(job.dtype)),
                   job.call.stream);
   job.call.context.blas->run(plan, product_addresses(job, finished), job.call.stream);
 }
 
-// The filters as cuDNN has them, [o,k,l,c], and images that were widened lie in the workspace
-// before its own.
+// Images that were widened lie in the workspace, too.
 DnnConvAddresses dnn_addresses(const ConvJob& job) {
   const DnnRooms rooms = dnn_rooms(job.pass, job.sizes, job.dtype);
-  std::byte* const turned = job.call.workspace;
-  return {.images = rooms.images == 0 ? job.images : turned + rooms.filters,
-          .filters = turned,
+  std::byte* const images = job.call.workspace + (job.packed ? 0 : rooms.filters);
+  return {.images = rooms.images == 0 ? job.images : images,
+          .filters = job.packed ? job.packed : job.call.workspace,
           .results = job.results,
-          .workspace = turned + rooms.filters + rooms.images};
+          .workspace = images + rooms.images};
 }
 
 std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& align) {
@@ -257,7 +208,7 @@ void run_dnn(const ConvJob& job, const DnnPlan& plan) {
   const DnnConvAddresses at = dnn_addresses(job);
   if (wide.c != s.c)
     widen_channels(job.images, s.b * s.h * s.w, s.c, wide.c, at.images, call.stream);
-  if (job.pass != ConvPass::filter_grad)
+  if (job.pass != ConvPass::filter_grad && !job.packed)
     turn_filters(job.filters, wide, s.c, at.filters, job.dtype, call.stream);
   call.context.dnn->run(plan, at, call.stream);
   if (job.pass == ConvPass::filter_grad)
@@ -324,7 +275,8 @@ ConvJob forward_job(const Call& call) {
                      .scale = operand(2),
                      .offset = operand(3),
                      .addend = operand(4),
-                     .relu = call.attr<ir::Conv>().relu}};
+                     .relu = call.attr<ir::Conv>().relu},
+          .packed = call.packed};
 }
 ConvJob input_grad_job(const Call& call) {
   const Tensor &dy = call.in[0], &f = call.in[1], &dx = call.out[0];
