@@ -123,17 +123,14 @@ find_program(COMPUTE_SANITIZER compute-sanitizer HINTS ${CUDAToolkit_BIN_DIR}
   ${CUDAToolkit_BIN_DIR}/../compute-sanitizer)
 if(COMPUTE_SANITIZER)
   # sanitize_test(FAMILY PREFIX...): the cases of ops whose names begin so, in a process of their
-  # own; with - in front all others. memcheck looks at what libraries launch, too. racecheck does
-  # not: it finds hazards inside kernels of cuBLASLt for eight bits, whose results are right and
-  # which nobody here can mend.
-  set(only_memcheck "")
-  set(only_racecheck --kernel-name-exclude kns=nvjet,kns=cudnn,kns=xmma,kns=cutlass)
+  # own; with - in front all others. What libraries launch is looked at, too.
+  set(memcheck ${COMPUTE_SANITIZER} --tool memcheck --report-api-errors no --error-exitcode 99)
+  set(racecheck ${CMAKE_SOURCE_DIR}/tools/racecheck.sh ${COMPUTE_SANITIZER})
   function(sanitize_test family)
     string(REPLACE ";" "," cases "${ARGN}")
     foreach(tool memcheck racecheck)
-      add_test(NAME ${tool}_${family} COMMAND ${COMPUTE_SANITIZER} --tool ${tool} ${only_${tool}}
-        --report-api-errors no --error-exitcode 99
-        $<TARGET_FILE:ops_test> --gtest_filter=*/OnDevice.*/cuda)
+      add_test(NAME ${tool}_${family} COMMAND ${${tool}} $<TARGET_FILE:ops_test>
+        --gtest_filter=*/OnDevice.*/cuda)
       set_tests_properties(${tool}_${family} PROPERTIES LABELS sanitize TIMEOUT 400
         SKIP_REGULAR_EXPRESSION "no card here"
         ENVIRONMENT "TESSERA_TEST_DEVICE=cuda;TESSERA_CASE_OPS=${cases}")
@@ -146,11 +143,16 @@ if(COMPUTE_SANITIZER)
   set(moves reshape transpose slice concat pad stack unstack broadcast patchify unpatchify view
     pack)
   set(updates sum sumsq sgd adamw ema clip lamb segment_sumsq orthogonalise)
-  set(points mul scale gelu relu select cast dropout quantize nll cross_entropy normalise augment
-    resize)
-  set(others ${products} ${points} ${pictures} ${tokens} ${norms} ${moves} ${updates})
+  set(curves mul scale gelu relu select cast)
+  set(dropouts dropout)
+  set(bytes quantize)
+  set(losses nll cross_entropy)
+  set(pixels normalise augment resize)
+  set(others ${products} ${curves} ${dropouts} ${bytes} ${losses} ${pixels} ${pictures} ${tokens}
+    ${norms} ${moves} ${updates})
   list(TRANSFORM others PREPEND - AT 0)
-  foreach(family pictures tokens others points updates moves products norms)    # the longest first
+  foreach(family pictures tokens pixels bytes dropouts norms updates curves losses moves products
+      others)    # the longest first
     sanitize_test(${family} ${${family}})
   endforeach()
 else()
