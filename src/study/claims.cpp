@@ -277,9 +277,8 @@ std::string claims_markdown(const std::vector<ClaimResult>& claims, const report
                  ".\n";
         }
   out += "Numbers are medians over repeats, in brackets their range";
-  out += known ? "; the studies ran on GPUs, this on the cores of one machine, so it is\ntheir "
-                 "conclusions that are tested, not their "
-                 "seconds.\n\n"
+  out += known ? "; the studies ran on other machines, so it is\ntheir conclusions that are "
+                 "tested, not their seconds.\n\n"
                : ".\n\n";
   for (std::string_view verdict : {kHolds, kDoesNotHold, kNotTestable, kNotRun, kNoNumber})
     if (const int n = count[std::string(verdict)]; n > 0)
