@@ -94,6 +94,7 @@ for i in 1 2 3; do limit $i 10gbit; done
 status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$work" >"$work/doctor" 2>&1 || status=$?
 tee -a "$transcript" <"$work/doctor"
 hold "it looked at the links (exit status $status)" grep -q "^all-reduce of all" "$work/doctor"
+hold "no link is called slow" bash -c '! grep "problem: .*link" "$0"' "$work/doctor"
 
 say; say "== doctor: what comes from the third host is late by 20 ms"
 if tc -n ${id}3 qdisc replace dev v0 root netem delay 20ms 2>/dev/null; then
@@ -131,6 +132,7 @@ status=0
 pasted 'doctor --hostfile hosts' || status=$?
 hold "doctor" test $status -le 1
 hold "it spoke of three hosts" grep -q "^h3 " "$work/pasted.log"
+hold "and called no link slow" bash -c '! grep "problem: .*link" "$0"' "$work/pasted.log"
 tail -n 40 "$work/pasted.log" >>"$transcript"
 
 say; say "== a host is lost for a while: --np 2:3 --restarts 3"

@@ -55,6 +55,10 @@ struct Links {
   double all_reduce_us = 0;       // of 8 bytes
   double all_reduce_gbyte_s = 0;  // bytes of a rank over the time, of a large one
 };
+// The speed of the best quarter, which is what the network can do: a host whose links are all slow
+// makes many of them.
+double usual_gbyte_s(const std::vector<Link>& links);
+inline constexpr double slow_link = 0.5;  // of that speed; what has less is slow
 // Every pair of ranks, one pair after the other. `progress`: a line on stderr for people.
 Links measure_links(const Ranks& ranks, bool progress);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <thread>
 
@@ -17,6 +18,7 @@ constexpr int trips = 40;
 constexpr std::size_t large = 4 << 20, reduced = 16 << 20;
 constexpr double enough_s = 0.25;  // of large messages between two
 constexpr int most_large = 8;
+constexpr int most_again = 3;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -85,7 +87,45 @@ double all_reduce_s(const Ranks& ranks, std::size_t bytes, int repeats) {
   return best;
 }
 
+// One pair; the others rest meanwhile. All ranks learn what its asker measured.
+Link measure_link(const Ranks& ranks, int from, int to) {
+  std::vector<double> mine(2);
+  if (ranks.rank() == from || ranks.rank() == to) {
+    Pair pair(*ranks.world(), ranks.rank() == from ? to : from, ranks.rank() == from);
+    mine = {pair.latency_us(), pair.gbyte_s()};
+  }
+  rest_until_all_came(ranks);
+  const std::vector<double> told = ranks.gather(mine);
+  const auto at = static_cast<std::size_t>(2 * from);
+  return {from, to, told[at], told[at + 1]};
+}
+
+// A link that looks slow is measured again, and its best counts: other work on one of its hosts
+// may have taken the cores for a moment.
+void measure_slow_ones_again(const Ranks& ranks, bool progress, std::vector<Link>& links) {
+  for (int round = 0; round < most_again; ++round) {
+    const double least = slow_link * usual_gbyte_s(links);
+    const auto is_slow = [&](const Link& link) { return link.gbyte_s < least; };
+    const auto slow = std::count_if(links.begin(), links.end(), is_slow);
+    if (slow == 0) return;
+    if (progress && ranks.first()) say(stderr, "links: {} measured again\n", slow);
+    for (Link& link : links) {
+      if (!is_slow(link)) continue;
+      const Link again = measure_link(ranks, link.from, link.to);
+      link.latency_us = std::min(link.latency_us, again.latency_us);
+      link.gbyte_s = std::max(link.gbyte_s, again.gbyte_s);
+    }
+  }
+}
+
 }  // namespace
+
+double usual_gbyte_s(const std::vector<Link>& links) {
+  std::vector<double> speeds;
+  for (const Link& link : links) speeds.push_back(link.gbyte_s);
+  std::sort(speeds.begin(), speeds.end(), std::greater<>());
+  return speeds.empty() ? 0 : speeds[speeds.size() / 4];
+}
 
 Links measure_links(const Ranks& ranks, bool progress) {
   Links out;
@@ -93,18 +133,11 @@ Links measure_links(const Ranks& ranks, bool progress) {
   const int all = ranks.size() * (ranks.size() - 1) / 2;
   for (int from = 0; from < ranks.size(); ++from)
     for (int to = from + 1; to < ranks.size(); ++to) {
-      std::vector<double> mine(2);
-      if (ranks.rank() == from || ranks.rank() == to) {
-        Pair pair(*ranks.world(), ranks.rank() == from ? to : from, ranks.rank() == from);
-        mine = {pair.latency_us(), pair.gbyte_s()};
-      }
-      rest_until_all_came(ranks);
-      const std::vector<double> told = ranks.gather(mine);
-      const auto at = static_cast<std::size_t>(2 * from);
-      out.pairs.push_back({from, to, told[at], told[at + 1]});
+      out.pairs.push_back(measure_link(ranks, from, to));
       if (progress && ranks.first())
         say(stderr, "links: {} of {} measured\n", out.pairs.size(), all);
     }
+  measure_slow_ones_again(ranks, progress, out.pairs);
   out.all_reduce_us = 1e6 * all_reduce_s(ranks, 8, 30);
   out.all_reduce_gbyte_s = 1e-9 * static_cast<double>(reduced) / all_reduce_s(ranks, reduced, 3);
   return out;
