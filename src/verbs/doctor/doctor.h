@@ -47,8 +47,9 @@ std::vector<std::string> device_lines(const std::vector<HostFacts>& hosts);
 std::vector<HostFacts> gather_facts(const Ranks& ranks, const std::string& folder);
 
 struct Link {
-  int from = 0, to = 0;  // hosts, by their place
-  double latency_us = 0, gbyte_s = 0;
+  int from = 0, to = 0;                              // hosts, by their place
+  double latency_us = 0, gbyte_s = 0;                // of messages
+  double all_reduce_us = 0, all_reduce_gbyte_s = 0;  // of the two alone, as in Links
 };
 struct Links {
   std::vector<Link> pairs;
