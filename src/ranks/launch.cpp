@@ -176,7 +176,7 @@ config::Config as_launched(config::Config config) {
              : config;
 }
 
-// Why a rank is lost is not for another one to say: a guard or the launcher itself knows.
+// A guard or the launcher itself says why a rank is lost, not another rank.
 int tell_launcher(int code) {
   try {
     if (code != static_cast<int>(ErrorKind::rank_lost)) given_folder().leave_code(code);

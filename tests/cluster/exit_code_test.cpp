@@ -42,7 +42,7 @@ class Forgetful {
   const std::string before_;
 };
 
-// An error that every rank has by itself, and one that they have agreed on.
+// Each rank meets the first error by itself; the ranks agree on the second one.
 TEST(ExitCode, OfARankIsNotThatOfMpirun) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   for (const int said : {0, 9}) {

@@ -16,7 +16,7 @@ const std::string steps =
     " --model vit_micro --set model.depth=1 --set data.train_size=64 --set data.test_size=16 "
     "--global-batch 16 --threads 2 ";
 const std::string saving = steps + "--set checkpoint.every=2 --epochs 2 ";
-// For a job that would never end: long, because a shared machine may stand still for minutes.
+// The limit is for a job that would never end; a shared machine may stand still for minutes.
 const std::string within = "timeout 900 ";
 
 // The binary with a fault in it (tests/preload/fault.h).

@@ -77,7 +77,7 @@ void rest_until_all_came(const Ranks& ranks) {
   barrier->wait();
 }
 
-// Of the slowest rank.
+// The time of the slowest rank in the best of several rounds.
 double all_reduce_s(const Ranks& ranks, std::size_t bytes, int repeats) {
   std::vector<std::byte> data(bytes);
   double best = 1e9;
@@ -90,8 +90,9 @@ double all_reduce_s(const Ranks& ranks, std::size_t bytes, int repeats) {
   return best;
 }
 
-// A group for every pair, made in rounds in which each rank has one partner: the last one stays in
-// its place, the others move around a circle. With an odd number one rank of a round has none.
+// Holds a group for every pair. They are made in rounds in which each rank has one partner: the
+// last one stays in its place, the others move around a circle. With an odd number one rank of a
+// round has none.
 class Partners {
  public:
   explicit Partners(const Ranks& ranks) {
@@ -112,7 +113,7 @@ class Partners {
   std::map<int, std::size_t> round_with_;
 };
 
-// One pair; the others rest meanwhile. All ranks learn what its asker measured.
+// Measures one pair while the others rest; all ranks learn what its asker found.
 Link measure_link(const Ranks& ranks, const Partners& partners, int from, int to) {
   std::vector<double> mine(4);
   if (ranks.rank() == from || ranks.rank() == to) {
