@@ -281,8 +281,9 @@ void judge(JobEnd& end, const JobStart& job, int status, bool begun, bool silent
   end.code = WEXITSTATUS(status);
   const int signal = end.code - 128;
   // The signal that we sent came before a rank listened to it; MPICH's mpirun ends with the bare
-  // number of the signal.
-  const bool bare = end.code == SIGUSR1 && (!begun || silent) && !is_open_mpi(job.mpirun);
+  // number of the signal, or with the bits of that and of the one by which it ended other ranks.
+  const bool bare = (end.code == SIGUSR1 || end.code == (SIGUSR1 | SIGKILL)) &&
+                    (!begun || silent) && !is_open_mpi(job.mpirun);
   if (end.asked == 1 && (signal == SIGUSR1 || bare)) {
     end.code = static_cast<int>(ErrorKind::stopped);
     say(stderr,

@@ -79,6 +79,42 @@ TEST(ExitCode, OfMpirunCountsWhereNoRankFailed) {
   EXPECT_TRUE(fs::exists(scratch() / "exit_success/weights.safetensors")) << r.err;
 }
 
+// Whether a process has yet to take a signal that was sent to it.
+bool is_pending(pid_t process, int signal) {
+  const std::string status = read("/proc/" + std::to_string(process) + "/status");
+  const std::size_t at = status.find("ShdPnd:");
+  return at != status.npos &&
+         (std::strtoull(status.c_str() + at + 7, nullptr, 16) >> (signal - 1) & 1) != 0;
+}
+
+// MPICH's mpirun, whose ranks ended by the request itself before they could listen to it, ends with
+// the bits of all signals that ended a rank.
+TEST(ExitCode, OfARequestThatEndedRanksOfMpich) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const fs::path bin = scratch() / "mpich", began = bin / "began", end = bin / "end";
+  const std::string before = std::getenv("PATH");
+  for (const int code : {SIGUSR1, SIGUSR1 | SIGKILL}) {
+    fs::remove_all(bin);
+    fs::create_directories(bin);
+    for (const char* name : {"mpirun", "mpirun.mpich", "mpirun.openmpi"}) {
+      write(bin / name, "#!/bin/sh\n[ \"$1\" != --version ] || { echo HYDRA; exit; }\ntouch " +
+                            began.string() + "\nwhile [ ! -e " + end.string() +
+                            " ]; do sleep 0.1; done\nexit " + std::to_string(code) + "\n");
+      fs::permissions(bin / name, fs::perms::owner_all);
+    }
+    Place place("exit_mpich_" + std::to_string(code));
+    ::setenv("PATH", (bin.string() + ":" + before).c_str(), 1);
+    Process process("train --epochs 1" + job + place.out().string(), place.log);
+    ::setenv("PATH", before.c_str(), 1);
+    ASSERT_TRUE(wait_until([&] { return fs::exists(began); })) << place.said();
+    process.signal(SIGTERM);
+    ASSERT_TRUE(wait_until([&] { return !is_pending(process.id(), SIGTERM); }));
+    write(end, "");
+    EXPECT_EQ(process.wait(), 75) << place.said();
+    EXPECT_TRUE(says(place.said(), "stopped on request before there was anything to save"));
+  }
+}
+
 using tessera::run::HeartbeatFolder;
 
 TEST(ExitCode, TheFirstThatIsLeftCounts) {
