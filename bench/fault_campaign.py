@@ -232,7 +232,15 @@ class Campaign:
             hosts = Namespaces if args.namespaces else MadeUpHosts
             self.use_hosts(hosts(self.work, args.np // 2))
         self.begin_line()
+
+    def begin(self):
+        if self.hosts:
+            self.hosts.make()
         self.measure()
+
+    def end(self):
+        if self.hosts:
+            self.hosts.end()
 
     def begin_line(self):
         self.counts, self.lost, self.by_kind = dict.fromkeys(self.kinds, 0), [], {}
@@ -372,6 +380,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
     campaign = Campaign(args)
     try:
+        campaign.begin()
         until = time.time() + args.seconds
         while time.time() < until:
             campaign.one_job(until)
@@ -380,8 +389,7 @@ def main():
         if campaign.jobs:
             campaign.end_line()
     finally:
-        if campaign.hosts:
-            campaign.hosts.end()
+        campaign.end()
     if not campaign.all_findings:
         shutil.rmtree(campaign.work)
     sys.exit(1 if campaign.all_findings else 0)

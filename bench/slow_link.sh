@@ -2,16 +2,19 @@
 # What a slow link between two hosts costs a data-parallel training, with each way to add up and
 # each compression (root only):
 #
-#   bench/slow_link.sh BUILD [RATE=1gbit] [STEPS=16] > bench/results/slow_link_MACHINE_DATE.md
+#   bench/slow_link.sh BUILD [RATE=1gbit] [STEPS=20] [ROWS=.] > bench/results/slow_link_MACHINE_DATE.md
 #
+# ROWS: a regular expression; only the ways whose names it matches are measured.
 # Two hosts are network namespaces of this machine behind one cable, limited by tc both ways, with
 # two ranks each. Printed: the median of the steps' times and of their exposed communication
-# (docs/measuring.md), the bytes of a step on a rank, and the loss at the end.
+# (docs/measuring.md; the third and every tenth step have it) with the least and the most, the bytes
+# of a step on a rank, and the loss at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:?the build folder}")
 rate=${2:-1gbit}
-steps=${3:-16}
+steps=${3:-20}
+rows=${4:-.}
 ((EUID == 0)) || { echo "slow_link.sh: making network namespaces needs root" >&2; exit 77; }
 id=slow$$
 work=$(mktemp -d /tmp/tessera_link.XXXXXX)
@@ -50,6 +53,7 @@ export OMPI_MCA_mpi_yield_when_idle=1
 measure() {  # measure NAME SETTING...
   local name=$1 sets=()
   shift
+  [[ $name =~ $rows ]] || return 0
   for setting in "$@"; do sets+=(--set "$setting"); done
   local command=("$build/tessera" train --model vit_tiny_cifar --data synthetic --global-batch 16
     --set data.train_size=4096 --set data.test_size=16 --threads 1 --np 4 --steps "$steps"
@@ -67,9 +71,14 @@ steps = [json.loads(line) for line in open(run + "/metrics.jsonl")]
 steps = [s for s in steps if s.get("kind") == "step"][2:]
 exposed = [s["breakdown"]["comm_exposed"] for s in steps if s.get("breakdown")]
 summary = json.load(open(run + "/summary.json"))
-step_ms = statistics.median(s["step_ms"] for s in steps)
 megabytes = sum(row["bytes"] for row in summary["comm"].values()) / 1e6
-print(f"| {name} | {step_ms:.0f} | {statistics.median(exposed):.0f} | {megabytes:.2f} | "
+
+
+def spread(values):
+    return f"{statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
+
+
+print(f"| {name} | {spread([s['step_ms'] for s in steps])} | {spread(exposed)} | {megabytes:.2f} | "
       f"{steps[-1]['loss']:.4f} |", flush=True)
 READ
 }
@@ -78,7 +87,8 @@ echo "# Two hosts over $rate: exposed communication with and without hierarchy a
 echo
 echo "\`bench/slow_link.sh BUILD $rate $steps\`, $("$build/tessera" version), $(date -u +%F),"
 echo "$(nproc) cores with a load of $(cut -d' ' -f1 /proc/loadavg): vit_tiny_cifar, 4 ranks of one"
-echo "thread on two hosts, dp 4, 16 samples an update; medians of $((steps - 2)) steps."
+echo "thread on two hosts, dp 4, 16 samples an update; medians (least to most) of $((steps - 2)) steps,"
+echo "exposed communication of steps 3, 10, 20, ..."
 echo
 echo "| how | step ms | exposed ms | MB sent a step | loss |"
 echo "|---|---|---|---|---|"

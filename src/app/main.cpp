@@ -124,10 +124,32 @@ int dispatch(int argc, char** argv) {
   return code;
 }
 
+// Runs the program to its exit code.
+int run_program(int argc, char** argv) {
+  // Looked for here: what goes wrong may be the command line itself.
+  const bool json = std::any_of(
+      argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
+  try {
+    const int code = dispatch(argc, argv);
+    if (cannot_write_stdout())
+      return fail(
+          Error(ErrorKind::disk, "cannot write to stdout: it is closed, or its disk is full"),
+          false);
+    return code;
+  } catch (const Error& error) {
+    // An error before ranks can talk happens on all of them: the first one says it. Launchers end
+    // the job with whoever fails first; the others let it be that one.
+    if (run::launched_rank() == 0) return fail(error, json);
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    return error.exit_code();
+  } catch (const std::exception& thrown) {
+    return fail_without_memory(thrown, json);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  using tessera::Error, tessera::ErrorKind;
   tessera::occupy_standard_streams();
   tessera::reserve_memory_for_the_way_out();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is then an error of the write,
@@ -136,23 +158,5 @@ int main(int argc, char** argv) {
   // as every tool does.
   if (argc > 1 && (std::string_view(argv[1]) == "train" || std::string_view(argv[1]) == "study"))
     tessera::survive_closed_pipes();
-  // Looked for here: what goes wrong may be the command line itself.
-  const bool json = std::any_of(
-      argv, argv + argc, [](const char* word) { return std::string_view(word) == "--json"; });
-  try {
-    const int code = dispatch(argc, argv);
-    if (tessera::cannot_write_stdout())
-      return fail(
-          Error(ErrorKind::disk, "cannot write to stdout: it is closed, or its disk is full"),
-          false);
-    return code;
-  } catch (const Error& error) {
-    // An error before ranks can talk happens on all of them: the first one says it. Launchers end
-    // the job with whoever fails first; the others let it be that one.
-    if (tessera::run::launched_rank() == 0) return fail(error, json);
-    std::this_thread::sleep_for(std::chrono::seconds(2));
-    return error.exit_code();
-  } catch (const std::exception& thrown) {
-    return fail_without_memory(thrown, json);
-  }
+  return tessera::run::tell_launcher(run_program(argc, argv));
 }

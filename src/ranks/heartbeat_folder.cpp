@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -26,7 +27,7 @@ const std::string folder_prefix = ".ranks-";
 constexpr std::size_t record_bytes =
     3072;  // always as long, so that a new one covers the old one in one write
 
-constexpr std::size_t verdict_bytes = 1 << 20;
+constexpr std::size_t verdict_bytes = 1 << 20, code_bytes = 16;
 
 // A file of a heartbeat folder: the one who made the folder made it, too. What somebody else put
 // there does not count.
@@ -140,16 +141,31 @@ std::optional<HeartbeatFolder::Verdict> HeartbeatFolder::verdict() const {
   return Verdict{std::atoi(text.c_str()), text.substr(line + 1)};
 }
 
-bool HeartbeatFolder::decide(const Verdict& verdict) const {
-  if (path_.empty()) return true;
-  // It appears whole, and only if there is none.
-  const fs::path draft = path_ / fmt::format("draft-{}-{}", host_name(), ::getpid());
-  if (!write_file(draft, fmt::format("{}\n{}", verdict.code, verdict.text),
-                  O_CREAT | O_TRUNC | O_NOFOLLOW))
+// It appears whole, and only if there is none: false when there is.
+bool HeartbeatFolder::appears_first(const std::string& text, const char* name) const {
+  const fs::path draft = path_ / fmt::format("draft-{}-{}-{}", name, host_name(), ::getpid());
+  if (!write_file(draft, text, O_CREAT | O_TRUNC | O_NOFOLLOW))
     return true;  // better twice than never
-  const bool first = ::link(draft.c_str(), (path_ / "verdict").c_str()) == 0 || errno != EEXIST;
+  const bool first = ::link(draft.c_str(), (path_ / name).c_str()) == 0 || errno != EEXIST;
   ::unlink(draft.c_str());
   return first;
+}
+
+bool HeartbeatFolder::decide(const Verdict& verdict) const {
+  return path_.empty() ||
+         appears_first(fmt::format("{}\n{}", verdict.code, verdict.text), "verdict");
+}
+
+void HeartbeatFolder::leave_code(int code) const {
+  if (!path_.empty() && code != 0) appears_first(fmt::format("{}\n", code), "code");
+}
+
+std::optional<int> HeartbeatFolder::code() const {
+  const std::string text = path_.empty() ? "" : file_text(path_ / "code", code_bytes);
+  int code = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), code);
+  const bool whole = error == std::errc() && std::string_view(end) == "\n";
+  return whole && code > 0 && code < 256 ? std::optional(code) : std::nullopt;
 }
 
 void HeartbeatFolder::leave(Sign sign) const {

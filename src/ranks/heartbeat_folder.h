@@ -48,6 +48,10 @@ class HeartbeatFolder {
   std::optional<Verdict> verdict() const;
   // False when there is one already: somebody else has spoken.
   bool decide(const Verdict& verdict) const;
+  // The exit code of the first rank that ended by itself with another one than 0: mpirun may end
+  // with the code of a rank that it killed itself, or with one of its own.
+  void leave_code(int code) const;
+  std::optional<int> code() const;
   // Signs for the launcher, each left once by any rank.
   enum class Sign {
     opened,  // the run folder is this job's from now on: whoever starts it again goes on with it
@@ -59,6 +63,8 @@ class HeartbeatFolder {
   void remove() const;
 
  private:
+  bool appears_first(const std::string& text, const char* name) const;
+
   std::filesystem::path path_;
 };
 

@@ -110,7 +110,7 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
     ends();
     reason = std::string("error: ") + error.what(), code = error.exit_code();
   }
-  world->abort(reason, code);
+  world->abort(reason, tell_launcher(code));
   return code;
 }
 
@@ -174,6 +174,15 @@ config::Config as_launched(config::Config config) {
   return std::getenv(ranks_variable) && launched_ranks() < config.run.np
              ? config::shrink(config, launched_ranks())
              : config;
+}
+
+// A guard or the launcher itself says why a rank is lost, not another rank.
+int tell_launcher(int code) {
+  try {
+    if (code != static_cast<int>(ErrorKind::rank_lost)) given_folder().leave_code(code);
+  } catch (const std::exception&) {  // no memory: the word of mpirun has to do
+  }
+  return code;
 }
 
 bool prints_to_terminal() {

@@ -42,6 +42,10 @@ bool says_notes();
 int on_ranks(const config::Config& config, char** argv,
              const std::function<int(comm::Comm* world)>& body, bool goes_on = false);
 
+// Leaves the exit code of this process, which is about to end by itself, where the launcher of ours
+// that started it as a rank finds it; returns the code.
+int tell_launcher(int code);
+
 // Runs body on one rank of each host of config.run.hostfile that answers; without a file on
 // config.run.np ranks of this machine. The ranks are told which hosts do not answer.
 inline constexpr const char* silent_hosts_variable = "TESSERA_SILENT_HOSTS";

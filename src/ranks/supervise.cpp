@@ -23,6 +23,7 @@
 #include "base/process.h"
 #include "base/say.h"
 #include "base/streams.h"
+#include "base/threads.h"
 #include "ranks/heartbeat_folder.h"
 #include "ranks/memory_limit.h"
 #include "ranks/relay.h"
@@ -105,8 +106,12 @@ struct Job {
 };
 
 // How long ranks may take to join each other where a limit leaves MPI little memory: one of them
-// may have ended inside of it without a word, and the others would wait for parallel.hang_s.
-constexpr auto longest_joining = std::chrono::seconds(40);
+// may have ended inside of it without a word, and the others would wait for parallel.hang_s. Ranks
+// that share cores take turns.
+std::chrono::seconds longest_joining(const JobStart& job) {
+  const int turns = job.crowded ? (job.ranks - 1) / std::max(available_cores(), 1) + 1 : 1;
+  return std::chrono::seconds(40 * turns);
+}
 
 bool none_has_joined(const HeartbeatFolder& folder) {
   const std::vector<Seen> ranks = folder.read_all();
@@ -188,11 +193,11 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
             fmt::format("mpirun has had no rank for {} s and does not end", longest.count());
         return give_up(job.hosts.empty() ? without_memory(job, what) : without_hosts(job, what));
       }
-      if (memory_is_short() && now - began > longest_joining && none_has_joined(folder))
-        return give_up(
-            without_memory(job, fmt::format("the ranks have not joined each other for "
-                                            "{} s; {}",
-                                            longest_joining.count(), memory_limit_text())));
+      if (const auto longest = longest_joining(job);
+          memory_is_short() && now - began > longest && none_has_joined(folder))
+        return give_up(without_memory(job, fmt::format("the ranks have not joined each other for "
+                                                       "{} s; {}",
+                                                       longest.count(), memory_limit_text())));
     }
     if (decided == steady_clock::time_point::max() && folder.verdict())
       decided = steady_clock::now();
@@ -276,8 +281,9 @@ void judge(JobEnd& end, const JobStart& job, int status, bool begun, bool silent
   end.code = WEXITSTATUS(status);
   const int signal = end.code - 128;
   // The signal that we sent came before a rank listened to it; MPICH's mpirun ends with the bare
-  // number of the signal.
-  const bool bare = end.code == SIGUSR1 && (!begun || silent) && !is_open_mpi(job.mpirun);
+  // number of the signal, or with the bits of that and of the one by which it ended other ranks.
+  const bool bare = (end.code == SIGUSR1 || end.code == (SIGUSR1 | SIGKILL)) &&
+                    (!begun || silent) && !is_open_mpi(job.mpirun);
   if (end.asked == 1 && (signal == SIGUSR1 || bare)) {
     end.code = static_cast<int>(ErrorKind::stopped);
     say(stderr,
@@ -362,6 +368,8 @@ JobEnd run_job(const JobStart& start, const StopSignals& signals,
     end.code = verdict->code, end.error = verdict->text;
   else if (ended.given_up)
     tell(end, *ended.given_up);
+  else if (const auto code = job.folder.code())
+    end.code = *code;  // the rank has said why
   else {
     const bool some = !job.folder.read_all().empty(),
                ended_itself = job.folder.left(HeartbeatFolder::Sign::ended);

@@ -123,6 +123,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void signal(int number) { ::kill(id_, number); }
+  pid_t id() const { return id_; }
   // The exit code, or 128 + the signal that ended it.
   int wait() {
     int status = 0;

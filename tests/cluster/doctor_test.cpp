@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "app/binary.h"
 #include "verbs/doctor/doctor.h"
@@ -31,7 +32,7 @@ std::vector<HostFacts> hosts(int count) {
 Links links(int count) {
   Links out;
   for (int from = 0; from < count; ++from)
-    for (int to = from + 1; to < count; ++to) out.pairs.push_back({from, to, 20, 1.1});
+    for (int to = from + 1; to < count; ++to) out.pairs.push_back({from, to, 20, 1.1, 40, 0.9});
   return out;
 }
 
@@ -198,7 +199,8 @@ TEST(Doctor, TheVerbOnThisMachine) {
   }
   for (const json& one : document["hosts"][0]["interfaces"])
     EXPECT_TRUE(one["mpi"].is_boolean()) << one;
-  EXPECT_GT(document["links"][0]["gbyte_s"].get<double>(), 0);
+  for (const char* key : {"latency_us", "gbyte_s", "all_reduce_us", "all_reduce_gbyte_s"})
+    EXPECT_GT(document["links"][0][key].get<double>(), 0) << key;
   EXPECT_GT(document["all_reduce"]["gbyte_s"].get<double>(), 0);
   EXPECT_TRUE(fs::is_empty(folder)) << "nothing is left";
   // The table says it of each network, and whoever excludes all of them sees none for MPI.
@@ -211,6 +213,27 @@ TEST(Doctor, TheVerbOnThisMachine) {
   const Result missing = tessera::test::run("doctor --hostfile " + (folder / "none").string());
   EXPECT_NE(missing.code, 0);
   EXPECT_NE(missing.err.find("none"), missing.err.npos) << missing.err;
+}
+
+// Each pair is measured once, and both know which of them they are in every round.
+TEST(Doctor, EveryPairOfAnyNumberOfRanks) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const fs::path folder = scratch() / "doctor_pairs";
+  fs::create_directories(folder);
+  for (const std::size_t ranks : {3, 4}) {
+    const Result r = tessera::test::run("doctor --np " + std::to_string(ranks) + " --json --out " +
+                                        folder.string());
+    const json document = json::parse(r.out, nullptr, false);
+    ASSERT_TRUE(document.is_object()) << r.out << r.err;
+    std::set<std::pair<int, int>> pairs;
+    for (const json& link : document["links"]) {
+      EXPECT_LT(link["from"], link["to"]);
+      EXPECT_GT(link["all_reduce_gbyte_s"].get<double>(), 0) << link;
+      pairs.emplace(link["from"], link["to"]);
+    }
+    EXPECT_EQ(document["links"].size(), ranks * (ranks - 1) / 2);
+    EXPECT_EQ(pairs.size(), ranks * (ranks - 1) / 2);
+  }
 }
 
 }  // namespace

@@ -47,14 +47,15 @@ void print_hosts(const std::vector<HostFacts>& hosts) {
 
 void print_links(const std::vector<HostFacts>& hosts, const Links& links) {
   if (links.pairs.empty()) return;
-  say(stdout, "\n{:<40}  {:>10}  {:>8}\n", "link", "us", "GB/s");
+  say(stdout, "\n{:<40}  {:>10}  {:>8}  {:>13}  {:>8}\n", "link", "us", "GB/s", "all-reduce us",
+      "GB/s");
   for (const Link& link : links.pairs)
-    say(stdout, "{:<40}  {:>10.1f}  {:>8.3f}\n",
+    say(stdout, "{:<40}  {:>10.1f}  {:>8.3f}  {:>13.1f}  {:>8.3f}\n",
         fmt::format("{} {} - {} {}", hosts[static_cast<std::size_t>(link.from)].host, link.from,
                     hosts[static_cast<std::size_t>(link.to)].host, link.to),
-        link.latency_us, link.gbyte_s);
-  say(stdout, "{:<40}  {:>10.1f}  {:>8.3f}\n", "all-reduce of all (8 bytes; 16 MiB)",
-      links.all_reduce_us, links.all_reduce_gbyte_s);
+        link.latency_us, link.gbyte_s, link.all_reduce_us, link.all_reduce_gbyte_s);
+  say(stdout, "{:<40}  {:>10}  {:>8}  {:>13.1f}  {:>8.3f}\n", "all-reduce of all (8 bytes; 16 MiB)",
+      "", "", links.all_reduce_us, links.all_reduce_gbyte_s);
 }
 
 ordered_json document_of(const std::vector<HostFacts>& hosts, const Links& links,
@@ -63,8 +64,12 @@ ordered_json document_of(const std::vector<HostFacts>& hosts, const Links& links
   for (const HostFacts& h : hosts) out["hosts"].push_back(to_json(h));
   out["links"] = ordered_json::array();
   for (const Link& l : links.pairs)
-    out["links"].push_back(
-        {{"from", l.from}, {"to", l.to}, {"latency_us", l.latency_us}, {"gbyte_s", l.gbyte_s}});
+    out["links"].push_back({{"from", l.from},
+                            {"to", l.to},
+                            {"latency_us", l.latency_us},
+                            {"gbyte_s", l.gbyte_s},
+                            {"all_reduce_us", l.all_reduce_us},
+                            {"all_reduce_gbyte_s", l.all_reduce_gbyte_s}});
   out["all_reduce"] = {{"latency_us", links.all_reduce_us}, {"gbyte_s", links.all_reduce_gbyte_s}};
   out["findings"] = ordered_json::array();
   for (const DoctorFinding& f : findings)

@@ -47,14 +47,19 @@ std::vector<std::string> device_lines(const std::vector<HostFacts>& hosts);
 std::vector<HostFacts> gather_facts(const Ranks& ranks, const std::string& folder);
 
 struct Link {
-  int from = 0, to = 0;  // hosts, by their place
-  double latency_us = 0, gbyte_s = 0;
+  int from = 0, to = 0;                              // hosts, by their place
+  double latency_us = 0, gbyte_s = 0;                // of messages
+  double all_reduce_us = 0, all_reduce_gbyte_s = 0;  // of the two alone, as in Links
 };
 struct Links {
   std::vector<Link> pairs;
   double all_reduce_us = 0;       // of 8 bytes
   double all_reduce_gbyte_s = 0;  // bytes of a rank over the time, of a large one
 };
+// The speed of the best quarter, which is what the network can do: a host whose links are all slow
+// makes many of them.
+double usual_gbyte_s(const std::vector<Link>& links);
+inline constexpr double slow_link = 0.5;  // of that speed; what has less is slow
 // Every pair of ranks, one pair after the other. `progress`: a line on stderr for people.
 Links measure_links(const Ranks& ranks, bool progress);
 

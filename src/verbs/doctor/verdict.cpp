@@ -12,8 +12,7 @@
 namespace tessera::run {
 namespace {
 
-constexpr double slow = 0.5;          // of the median of the others: a link
-constexpr double slow_host = 0.7;     // likewise: the cores of a host
+constexpr double slow_host = 0.7;     // of the median of the others: the cores of a host
 constexpr double slow_disk = 0.33;    // likewise: the disk as seen from a host
 constexpr double most_clock_s = 1.0;  // that clocks may be apart
 constexpr double least_disk_gb = 1.0;
@@ -181,14 +180,12 @@ class Judge {
   bool busy(int host) const { return is_busy(hosts_[static_cast<std::size_t>(host)]); }
 
   void slow_links() {
-    std::vector<double> speeds, latencies;
+    std::vector<Link> across;
+    std::vector<double> latencies;
     for (const Link& link : links_.pairs)
-      if (between_machines(link))
-        speeds.push_back(link.gbyte_s), latencies.push_back(link.latency_us);
-    if (speeds.size() < 3) return;  // none to compare with
-    // The best half is what the network can do: a host whose links are all slow makes many.
-    std::sort(speeds.begin(), speeds.end(), std::greater<>());
-    const double usual = speeds[speeds.size() / 4], usual_us = median(latencies);
+      if (between_machines(link)) across.push_back(link), latencies.push_back(link.latency_us);
+    if (across.size() < 3) return;  // none to compare with
+    const double usual = usual_gbyte_s(across), usual_us = median(latencies);
     std::map<int, std::vector<const Link*>> of_host;
     std::map<int, int> all_of_host;
     std::vector<const Link*> bad;
@@ -197,7 +194,7 @@ class Judge {
       ++all_of_host[link.from], ++all_of_host[link.to];
       // On busy cores a message waits for its reader's turn, whatever the network does.
       const bool late = link.latency_us > 10 * usual_us && !busy(link.from) && !busy(link.to);
-      if (link.gbyte_s >= slow * usual && !late) continue;
+      if (link.gbyte_s >= slow_link * usual && !late) continue;
       bad.push_back(&link);
       of_host[link.from].push_back(&link), of_host[link.to].push_back(&link);
     }
