@@ -282,7 +282,7 @@ Progress progress_of(const files::Sharded& checkpoint) {
 Progress load_checkpoint(const fs::path& path, Session& session, std::int64_t samples,
                          std::vector<std::string>& notes) {
   const auto checkpoint = open_checkpoint(path);
-  const Progress progress = progress_of(*checkpoint);
+  Progress progress = progress_of(*checkpoint);
   check_same_run(*checkpoint, progress, session.config(), samples);
   load(*checkpoint, session, notes);
   return progress;
@@ -298,7 +298,7 @@ std::optional<Progress> load_newest_checkpoint(const fs::path& run, Session& ses
     expect_never_saved(run);
     return std::nullopt;
   }
-  const Progress progress = progress_of(*checkpoint);
+  Progress progress = progress_of(*checkpoint);
   check_same_run(*checkpoint, progress, session.config(), samples);
   load(*checkpoint, session, notes);
   return progress;

@@ -114,7 +114,7 @@ fs::path MemoryLevel::newest(std::int64_t disk, std::vector<std::string>& notes)
     found = newest_of(ranks_.gather_text(inventory(folder_).dump()));
     if (found.step <= disk) return {};
     complete(found.step, found.holders);
-    const fs::path place = folder_ / "ckpt" / fmt::format("step-{}", found.step);
+    fs::path place = folder_ / "ckpt" / fmt::format("step-{}", found.step);
     ranks_.together([&] {
       if (leads()) open_checkpoint(place);
     });

@@ -238,7 +238,7 @@ bool ignored_in_hf(std::string_view family, std::string_view name) {
 }
 
 std::vector<std::string> hf_names(std::string_view family, std::string_view canonical) {
-  const std::vector<std::string> names = hf_family(family).to(canonical);
+  std::vector<std::string> names = hf_family(family).to(canonical);
   CHECK(!names.empty(), "Hugging Face has no name for the parameter " + std::string(canonical));
   return names;
 }

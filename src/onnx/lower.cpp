@@ -110,7 +110,7 @@ std::string Lowering::node(const std::string& op, std::vector<std::string> in,
                            std::map<std::string, Attribute> attributes) {
   std::string lower = op;
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const std::string out = fresh(lower);
+  std::string out = fresh(lower);
   graph.nodes.push_back({op, std::move(in), {out}, std::move(attributes)});
   return out;
 }
@@ -119,7 +119,7 @@ std::string Lowering::numbers(const Constant& value) {
   const Dims dims(value.shape.begin(), value.shape.end());
   std::string bytes = bytes_of(value.values);
   if (bytes.size() > small_constant) {
-    const std::string name = fresh("constant");
+    std::string name = fresh("constant");
     graph.initializers.push_back({name, Element::f32, dims, std::move(bytes)});
     return name;
   }
@@ -132,7 +132,7 @@ std::string Lowering::numbers(const Constant& value) {
 }
 
 std::string Lowering::parameter(const std::string& hint, const Constant& value) {
-  const std::string name = fresh(hint);
+  std::string name = fresh(hint);
   const Dims dims(value.shape.begin(), value.shape.end());
   graph.initializers.push_back({name, Element::f32, dims, bytes_of(value.values)});
   return name;

@@ -39,7 +39,7 @@ std::string millions(std::int64_t n) {
 }
 
 std::string per_second(double v) {
-  if (v >= 99.95) return with_commas(static_cast<std::int64_t>(v + 0.5));
+  if (v >= 99.95) return with_commas(std::llround(v));
   return v >= 9.995 ? fmt::format("{:.1f}", v) : fmt::format("{:.3g}", v);
 }
 

@@ -73,7 +73,7 @@ Score evaluate(TrainState& state, TrainLog& log) {
   if (state.session->averages() && state.session->has_statistics())
     recalibrate(*state.session, state.config, *state.train, epoch);
   const auto start = std::chrono::steady_clock::now();
-  const Score out = score(
+  Score out = score(
       *state.session, state.config, *state.test, evaluation_batch(state.config),
       static_cast<int>(state.config.data.workers), nullptr, [&] { return state.stopping(); },
       [&](std::int64_t images) { log.evaluating(images, seconds_since(start), false); });

@@ -41,7 +41,7 @@ nlohmann::ordered_json write_results(const fs::path& run, TrainState& state,
       storage_dtype(state.config) == ir::DType::f64 ? "F64" : "F32", state.train->class_names(),
       preprocess_of(state.config).dump());
   write_predictions(run, state.results.final, *state.test);
-  const nlohmann::ordered_json summary = summary_of(state.config, state.progress, state.results);
+  nlohmann::ordered_json summary = summary_of(state.config, state.progress, state.results);
   flush_files(run);
   files::write_atomically(run / "summary.json", summary.dump(2) + "\n");
   return summary;

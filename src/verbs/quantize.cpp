@@ -50,8 +50,8 @@ Score score_on(const Found& found, std::int64_t batch) {
   const std::unique_ptr<Session> session = load_found(found, Ranks(nullptr), batch);
   const auto dataset = labelled_by(
       found.weights.classes, open_data(found.config, data::Split::test), found.config.data.source);
-  const Score s = score(*session, found.config, *dataset, batch,
-                        static_cast<int>(found.config.data.workers), &console);
+  Score s = score(*session, found.config, *dataset, batch,
+                  static_cast<int>(found.config.data.workers), &console);
   console.finish();
   return s;
 }

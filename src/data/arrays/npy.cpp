@@ -76,7 +76,7 @@ class NpyDictionary {
     if (end == std::string_view::npos)
       refuse(fmt::format("has no quoted word at its character {} (arrays of records are not read)",
                          at_));
-    const std::string word(text_.substr(at_ + 1, end - at_ - 1));
+    std::string word(text_.substr(at_ + 1, end - at_ - 1));
     at_ = end + 1;
     return word;
   }
