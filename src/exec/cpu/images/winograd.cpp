@@ -71,6 +71,19 @@ WinogradTile tile_of(const Tiling& g, int64_t tile, float* result, Finish finish
           .finish = finish};
 }
 
+// Products of one point: `rows` tiles with columns [n0, n0 + columns) of its filters. The
+// differences that make pixels of products enlarge their error, so sums are made of short chains.
+void multiply(const Tiling& g, const float* values, int64_t rows, const float* filters, int64_t n0,
+              int64_t columns, float* products, void* panel) {
+  constexpr int64_t longest_chain = 128, strip = 2 * scattered_rows;
+  const int64_t chain = ceil_div(g.c, ceil_div(g.c, longest_chain));
+  for (int64_t first = 0; first < rows; first += strip)
+    for (int64_t k0 = 0; k0 < g.c; k0 += chain)
+      gemm_packed<float>(std::min(strip, rows - first), columns, std::min(chain, g.c - k0),
+                         values + first * g.c + k0, g.c, 1, {filters, g.c, k0, n0}, k0 == 0 ? 0 : 1,
+                         products + first * g.n, g.n, panel);
+}
+
 // G of the points 0, 5/8, -5/8, 3/2, -3/2 and infinity: their powers over the products of their
 // distances.
 struct FilterTransform {
@@ -179,11 +192,9 @@ void winograd_conv(const Call& call) {
     call.pool.parallel_for(winograd_values * n_tasks * m_tasks, [&](int64_t task, int thread) {
       const int64_t point = task / (n_tasks * m_tasks), m0 = task % m_tasks * m_most,
                     n0 = task / m_tasks % n_tasks * n_most;
-      gemm_packed<float>(std::min(m_most, count - m0), std::min(n_most, g.n - n0), g.c,
-                         values + point * g.c_pitch + m0 * g.c, g.c, 1,
-                         {filters + point * packed_b_elements<float>(g.c, g.n), g.c, 0, n0}, 0,
-                         products + point * g.n_pitch + m0 * g.n + n0, g.n,
-                         call.scratch_of<std::byte>(thread));
+      multiply(g, values + point * g.c_pitch + m0 * g.c, std::min(m_most, count - m0),
+               filters + point * packed_b_elements<float>(g.c, g.n), n0, std::min(n_most, g.n - n0),
+               products + point * g.n_pitch + m0 * g.n + n0, call.scratch_of<std::byte>(thread));
     });
     call.pool.parallel_for(ceil_div(count, together), [&](int64_t task, int) {
       for (int64_t i = task * together; i < std::min(count, (task + 1) * together); ++i)

@@ -1,7 +1,7 @@
 // Winograd's algorithm for 3x3 convolutions of stride 1 in f32: a tile of 4x4 result pixels is 36
 // products instead of 144. The 36 are the values of polynomials at the points 0, +-5/8, +-3/2 and
-// infinity of both directions, which keep the error of f32 at about twice that of the plain sum
-// (docs/decisions.md); the usual points 0, +-1 and +-2 would have four times.
+// infinity of both directions, which round less than half as much in f32 as the usual points 0, +-1
+// and +-2: the error of a result is about three times that of the plain sum (docs/decisions.md).
 #pragma once
 
 #include <cstdint>
