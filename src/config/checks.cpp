@@ -191,6 +191,10 @@ void Checks::liberties() {
     idle("precision.tf32", "it is for cards, and run.device = " + value("run.device"));
   else if (c_.precision.tf32 && c_.precision.dtype != "f32")
     idle("precision.tf32", "it is for f32, and precision.dtype = " + value("precision.dtype"));
+  if (!c_.precision.winograd && (!convolves() || c_.precision.dtype != "f32"))
+    idle("precision.winograd", "it is for f32 and for models of convolutions");
+  else if (!c_.precision.winograd && !any_on(c_, "cpu"))
+    idle("precision.winograd", "it is for the CPU, and run.device = " + value("run.device"));
   if (c_.run.deterministic) return;
   if (!cards)
     idle("run.deterministic", "no kernel of the CPU would be faster in another order");

@@ -15,16 +15,17 @@ struct Row {
   bool (*built)();
   std::string (*missing)();
   DeviceInfo (*info)(int threads);
-  plan::Target (*target)(int threads);
+  plan::Target (*target)(int threads, const Liberties& liberties);
   std::unique_ptr<Executor> (*make)(int threads, Groups groups, Carrier carrier, std::string folder,
                                     Liberties liberties);
 };
 constexpr std::array rows{
     Row{"cpu", [] { return true; }, [] { return std::string(); }, cpu::info, cpu::target,
-        [](int threads, Groups groups, Carrier, std::string folder, Liberties) {
-          return cpu::make(threads, std::move(groups), std::move(folder));
+        [](int threads, Groups groups, Carrier, std::string folder, Liberties liberties) {
+          return cpu::make(threads, std::move(groups), std::move(folder), liberties);
         }},
-    Row{"cuda", cuda::built, cuda::missing, cuda::info, cuda::target, cuda::make}};
+    Row{"cuda", cuda::built, cuda::missing, cuda::info,
+        [](int threads, const Liberties&) { return cuda::target(threads); }, cuda::make}};
 
 const Row& row_of(std::string_view device) {
   for (const Row& row : rows)
@@ -66,8 +67,8 @@ std::vector<std::pair<std::string, std::string>> device_facts() { return cuda::f
 DeviceInfo device_info(std::string_view device, int threads) {
   return row_of(device).info(threads);
 }
-plan::Target target_of(std::string_view device, int threads) {
-  return row_of(device).target(threads);
+plan::Target target_of(std::string_view device, int threads, const Liberties& liberties) {
+  return row_of(device).target(threads, liberties);
 }
 std::unique_ptr<Executor> make_executor(std::string_view device, int threads, Groups groups,
                                         Carrier carrier, std::string folder, Liberties liberties) {

@@ -30,6 +30,7 @@ enum class Carrier : std::uint8_t { host, nccl };
 struct Liberties {
   bool tf32 = false;       // factors of f32 products may be rounded to TF32 (10 bits)
   bool any_order = false;  // sums need no fixed order, so bits may differ between two runs
+  bool winograd = true;    // an inference may take Winograd's algorithm for convolutions of f32
 };
 
 // The peak of a device in GFLOP/s, as it was measured. One that nobody else uses has one number.
@@ -80,7 +81,7 @@ std::vector<std::pair<std::string, std::string>> device_facts();
 // Error(usage) when this build has no such device. `threads` is how many of the host's cores may be
 // used.
 DeviceInfo device_info(std::string_view device, int threads);
-plan::Target target_of(std::string_view device, int threads);
+plan::Target target_of(std::string_view device, int threads, const Liberties& liberties = {});
 // The groups must outlive the executor. `folder`: for buffers that rest in a file.
 std::unique_ptr<Executor> make_executor(std::string_view device, int threads, Groups groups = {},
                                         Carrier carrier = Carrier::host, std::string folder = {},

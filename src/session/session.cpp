@@ -27,11 +27,13 @@ std::string offload_folder(const config::Config& config) {
   return at.string();
 }
 
-exec::Liberties liberties_of(const config::Config& config) {
-  return {.tf32 = config.precision.tf32, .any_order = !config.run.deterministic};
-}
-
 }  // namespace
+
+exec::Liberties liberties_of(const config::Config& config) {
+  return {.tf32 = config.precision.tf32,
+          .any_order = !config.run.deterministic,
+          .winograd = config.precision.winograd};
+}
 
 Session::Session(config::Config config, transforms::RunOptions options, comm::Comm* world, Use use)
     : spec_(resolve(config)),

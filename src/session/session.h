@@ -65,6 +65,9 @@ struct EvalResult {
 // weights in a second form that it reads faster.
 enum class Use { training, inference };
 
+// Liberties that the executor of a configuration may take.
+exec::Liberties liberties_of(const config::Config& config);
+
 class Session {
  public:
   // `world`: the ranks of the configuration's layout; null for one rank. It must outlive the

@@ -22,6 +22,7 @@
 #include "plan/traffic.h"
 #include "report/console.h"
 #include "report/document.h"
+#include "session/session.h"
 #include "train/run_folder.h"
 #include "verbs/explain_memory.h"
 #include "verbs/explain_pipeline.h"
@@ -329,7 +330,7 @@ int explain(const config::Config& given, const ExplainOptions& options) {
                 mesh.ranks() == 1 ? "give a layout (--pp, --dp, --tp, --sp), or leave --rank out"
                                   : fmt::format("choose 0 to {}", mesh.ranks() - 1));
   plan::Target target = exec::target_of(config::device_of(config, options.rank),
-                                        static_cast<int>(config.run.threads));
+                                        static_cast<int>(config.run.threads), liberties_of(config));
   target.packs = options.goal != "train";  // as a session for inference has it
   transforms::RunOptions passes;
   passes.dump_dir = options.dump_passes;

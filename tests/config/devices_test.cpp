@@ -101,6 +101,14 @@ TEST(Devices, LibertiesAreForCards) {
   EXPECT_TRUE(has(notes({"run.device=cuda", "precision.tf32=true", "precision.dtype=bf16"}),
                   "precision.tf32 = true changes nothing: it is for f32"));
 
+  EXPECT_TRUE(launch(1, {}).config.precision.winograd);
+  const std::string plain = "precision.winograd=false", resnet = "model.name=resnet50";
+  EXPECT_EQ(notes({plain, resnet}), "");
+  EXPECT_TRUE(has(notes({plain}), "precision.winograd = false changes nothing: it is for f32"));
+  EXPECT_TRUE(
+      has(notes({plain, resnet, "precision.dtype=bf16"}), "changes nothing: it is for f32"));
+  EXPECT_TRUE(has(notes({plain, resnet, "run.device=cuda"}), "changes nothing: it is for the CPU"));
+
   const std::string any_order = "run.deterministic=false";
   EXPECT_TRUE(has(notes({any_order}), "no kernel of the CPU would be faster"));
   EXPECT_TRUE(has(notes({any_order, "run.device=cuda"}), "changes nothing: only convolutions"));

@@ -17,7 +17,8 @@ struct Ran {
 
 // Runs with the operands as given, or first with zeros for the weight.
 Ran run_case(const Case& c, bool packs, bool twice, int threads) {
-  const auto executor = exec::make_executor("cpu", threads);
+  const auto executor = exec::make_executor("cpu", threads, {}, exec::Carrier::host, "",
+                                            {.winograd = false});  // which has bits of its own
   const std::vector<Array> in = make_operands(c, ir::DType::f32);
   ir::Builder b;
   std::vector<ir::Var> operands;

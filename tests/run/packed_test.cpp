@@ -15,7 +15,7 @@ config::Config small(const std::string& model, const std::string& dtype = "f32")
   config::Config c;
   c.model = models::preset(model);
   c.model.head_init = "normal";
-  c.precision.dtype = dtype;
+  c.precision = {.dtype = dtype, .winograd = false};  // Winograd has bits of its own
   c.run.threads = 2;
   c.batch = {4, 4, 1};
   if (const char* device = std::getenv("TESSERA_TEST_DEVICE")) c.run.device = device;

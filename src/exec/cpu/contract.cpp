@@ -177,8 +177,8 @@ void run_tiles(const Call& call, const ContractJob& job) {
 
 }  // namespace
 
-plan::PackedForm packed_contract(const ir::Attrs& attrs, std::span<const ir::Type> in,
-                                 int operand) {
+plan::PackedForm packed_contract(const ir::Attrs& attrs, std::span<const ir::Type> in, int operand,
+                                 const Liberties&) {
   if (in[0].dtype == ir::DType::i8) return packed_contract_i8(attrs, in, operand);
   const bool low = in[0].dtype == ir::DType::bf16;
   if (!low && in[0].dtype != ir::DType::f32) return {};

@@ -12,7 +12,8 @@ DeviceInfo info(int threads);
 // Names of what decides about bits here: the instruction set, and of products with factors of a
 // type the micro-kernel: "NEON, bfmmla".
 std::string kernel_names(std::string_view dtype);
-plan::Target target(int threads);
-std::unique_ptr<Executor> make(int threads, Groups groups, std::string folder);
+plan::Target target(int threads, const Liberties& liberties);
+std::unique_ptr<Executor> make(int threads, Groups groups, std::string folder,
+                               const Liberties& liberties);
 
 }  // namespace tessera::exec::cpu

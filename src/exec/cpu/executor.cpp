@@ -11,8 +11,9 @@ namespace {
 
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(int threads, Groups groups, std::string folder)
-      : target_(cpu::target(threads)), machine_(threads, std::move(groups), std::move(folder)) {}
+  CpuExecutor(int threads, Groups groups, std::string folder, const Liberties& liberties)
+      : target_(cpu::target(threads, liberties)),
+        machine_(threads, std::move(groups), std::move(folder)) {}
 
   const plan::Target& target() const override { return target_; }
   std::int64_t more_for(const plan::Footprint& room) const override {
@@ -48,7 +49,7 @@ class CpuExecutor final : public Executor {
 
 }  // namespace
 
-plan::Target target(int threads) {
+plan::Target target(int threads, const Liberties& liberties) {
   return {.device = "cpu",
           .alignment = 64,      // a cache line
           .shared_half = 4096,  // a page
@@ -58,9 +59,10 @@ plan::Target target(int threads) {
                 return workspace_bytes(op, attrs, in, out, threads);
               },
           .packed =
-              [](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in, int operand) {
+              [liberties](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in,
+                          int operand) {
                 const PackedFormRule rule = kernel(op).packed;
-                return rule ? rule(attrs, in, operand) : plan::PackedForm{};
+                return rule ? rule(attrs, in, operand, liberties) : plan::PackedForm{};
               },
           .supports = supports};
 }
@@ -93,8 +95,9 @@ DeviceInfo info(int threads) {
           .count = [] { return 1; }};
 }
 
-std::unique_ptr<Executor> make(int threads, Groups groups, std::string folder) {
-  return std::make_unique<CpuExecutor>(threads, std::move(groups), std::move(folder));
+std::unique_ptr<Executor> make(int threads, Groups groups, std::string folder,
+                               const Liberties& liberties) {
+  return std::make_unique<CpuExecutor>(threads, std::move(groups), std::move(folder), liberties);
 }
 
 }  // namespace tessera::exec::cpu

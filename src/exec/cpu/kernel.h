@@ -44,6 +44,7 @@ struct Call {
   // The operand that the row's rule packs, as its `pack` wrote it; null: the kernel reads it as it
   // is. `pack` itself writes it.
   std::byte* packed = nullptr;
+  std::int64_t packed_bytes = 0;  // they tell its form where a rule has several
 
   // make(), or what it gave when this step first ran; a kernel keeps one thing.
   template <class T, class Make>
@@ -95,7 +96,7 @@ using ScratchRule = Scratch (*)(const ir::Attrs&, std::span<const ir::Type> in,
 // The form in which the kernel would rather have an operand that stays as it is, packed once
 // (plan/target.h).
 using PackedFormRule = plan::PackedForm (*)(const ir::Attrs&, std::span<const ir::Type> in,
-                                            int operand);
+                                            int operand, const Liberties&);
 
 struct KernelRow {
   ir::Op op;
@@ -111,15 +112,16 @@ bool supports(ir::Op op, ir::DType dtype);  // whether its kernels take elements
 
 // Declared once for every op: the reference, the fast kernel, its scratch rule and what it packs. A
 // family defines those that table.cpp names.
-#define X(op, attrs)                                                                               \
-  template <class T>                                                                               \
-  void reference_##op(const Call& call);                                                           \
-  extern template void reference_##op<double>(const Call&);                                        \
-  extern template void reference_##op<float>(const Call&);                                         \
-  void fast_##op(const Call& call);                                                                \
-  Scratch scratch_##op(const ir::Attrs& attrs, std::span<const ir::Type> in,                       \
-                       std::span<const ir::Type> out);                                             \
-  plan::PackedForm packed_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, int operand); \
+#define X(op, attrs)                                                                              \
+  template <class T>                                                                              \
+  void reference_##op(const Call& call);                                                          \
+  extern template void reference_##op<double>(const Call&);                                       \
+  extern template void reference_##op<float>(const Call&);                                        \
+  void fast_##op(const Call& call);                                                               \
+  Scratch scratch_##op(const ir::Attrs& attrs, std::span<const ir::Type> in,                      \
+                       std::span<const ir::Type> out);                                            \
+  plan::PackedForm packed_##op(const ir::Attrs& attrs, std::span<const ir::Type> in, int operand, \
+                               const Liberties& liberties);                                       \
   void pack_##op(const Call& call);
 TESSERA_OPS(X)
 #undef X

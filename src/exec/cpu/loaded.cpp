@@ -153,7 +153,7 @@ void CpuLoaded::read(std::string_view output, std::span<std::byte> bytes) {
 Call CpuLoaded::call_of(Bound& bound) {
   return {bound.step->op,   bound.step->attrs, bound.in,     bound.out,
           machine_.pool,    bound.scratch,     bound.shared, bound.shared + bound.scratch.shared,
-          &machine_.groups, &bound.memo,       bound.packed};
+          &machine_.groups, &bound.memo,       bound.packed, bound.step->packed.type.bytes()};
 }
 
 comm::Pending CpuLoaded::start_move(const plan::Step& step, Bound& bound) {

@@ -10,6 +10,7 @@
 #include "base/index.h"
 #include "exec/cpu/gemm/gemm.h"
 #include "exec/cpu/images/conv.h"
+#include "exec/cpu/images/winograd.h"
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
 #include "exec/cpu/simd/vector.h"
@@ -240,18 +241,30 @@ void conv(const Call& call) {
 
 }  // namespace
 
-plan::PackedForm packed_conv(const ir::Attrs&, std::span<const ir::Type> in, int operand) {
+plan::PackedForm packed_conv(const ir::Attrs& attrs, std::span<const ir::Type> in, int operand,
+                             const Liberties& liberties) {
   const ir::Type& f = in[1];
   const bool low = f.dtype == ir::DType::bf16;
   if (operand != 1 || (!low && f.dtype != ir::DType::f32) || in[0].dtype != f.dtype) return {};
+  if (liberties.winograd && winograd_pays(std::get<ir::Conv>(attrs), in))
+    return {winograd_bytes(f.shape), "winograd" + ir::to_string(f.shape)};
   return {low ? 2 * packed_elements(filter_shape<Low>(f.shape), f.shape[3])
               : 4 * packed_elements(filter_shape<float>(f.shape), f.shape[3]),
           (low ? "bf16 conv" : "conv") + ir::to_string(f.shape)};
 }
+// Filters at Winograd's points are four times as many as those that are packed as they are.
+static bool by_winograd(const Call& call) {
+  return call.packed && call.in[1].dtype == ir::DType::f32 && call.in[1].shape[0] == 3 &&
+         call.in[1].shape[1] == 3 && call.packed_bytes >= winograd_bytes(call.in[1].shape);
+}
 void pack_conv(const Call& call) {
+  if (by_winograd(call)) return winograd_pack(call);
   is_bf16(call.in[1]) ? pack_filters<Low>(call) : pack_filters<float>(call);
 }
-void fast_conv(const Call& call) { is_bf16(call.in[0]) ? conv<Low>(call) : conv<float>(call); }
+void fast_conv(const Call& call) {
+  if (by_winograd(call)) return winograd_conv(call);
+  is_bf16(call.in[0]) ? conv<Low>(call) : conv<float>(call);
+}
 Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
                      std::span<const ir::Type>) {
   const ir::Shape& f = in[1].shape;
@@ -259,10 +272,15 @@ Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
   const std::size_t images =
       narrow(f) ? bordered_elements(in[0].shape, std::get<ir::Conv>(attrs).pad) + 32 : 0;
   const auto shape = filter_shape<Low>(f);
-  return {.shared = (low ? sizeof(Low) : sizeof(float)) * images +
-                    (low ? shared_bytes<Low>(shape.parts, shape.length, f[3])
-                         : shared_bytes<float>(shape.parts, shape.length, f[3])),
-          .per_thread = own_bytes(f[0] * f[1])};
+  const auto& attr = std::get<ir::Conv>(attrs);
+  const Scratch plain = {.shared = (low ? sizeof(Low) : sizeof(float)) * images +
+                                   (low ? shared_bytes<Low>(shape.parts, shape.length, f[3])
+                                        : shared_bytes<float>(shape.parts, shape.length, f[3])),
+                         .per_thread = own_bytes(f[0] * f[1])};
+  if (!winograd_pays(attr, in)) return plain;
+  const Scratch other = winograd_scratch(attr, in[0].shape, f);
+  return {.shared = std::max(plain.shared, other.shared),
+          .per_thread = std::max(plain.per_thread, other.per_thread)};
 }
 
 // dx[row] collects dy[p] f[k] where row = p stride + k - pad. Rows of one remainder modulo the

@@ -1,0 +1,169 @@
+// The transforms of Winograd's algorithm, vectors along channels. Convention: with the points 0,
+// +-a, +-b and infinity, a polynomial's values at +p and -p share their even and their odd part.
+#include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for; none is
+                                   // scalable, so vectors may live in arrays
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "exec/cpu/images/winograd_tiles.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "exec/cpu/images/winograd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::exec::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using std::int64_t;
+using F32 = hn::ScalableTag<float>;
+using V = hn::Vec<F32>;
+
+constexpr float a = 0.625f, b = 1.5f;  // the points; all products below are exact
+
+// The first n lanes, where memory has no more.
+HWY_INLINE V load_first(const float* HWY_RESTRICT from, std::size_t n) {
+  HWY_ALIGN float room[hn::MaxLanes(F32())] = {};
+  std::memcpy(room, from, n * sizeof(float));
+  return hn::Load(F32(), room);
+}
+HWY_INLINE void store_first(V v, float* HWY_RESTRICT to, std::size_t n) {
+  HWY_ALIGN float room[hn::MaxLanes(F32())];
+  hn::Store(v, F32(), room);
+  std::memcpy(to, room, n * sizeof(float));
+}
+
+// y = B^T x: the six values of what six neighbours make.
+HWY_INLINE void values_of(const V* HWY_RESTRICT x, V* HWY_RESTRICT y) {
+  const F32 d;
+  const V aa = hn::Set(d, a * a), bb = hn::Set(d, b * b);
+  const V sum = hn::Set(d, a * a + b * b), product = hn::Set(d, a * a * b * b);
+  const V even_a = hn::NegMulAdd(bb, x[2], x[4]), odd_a = hn::NegMulAdd(bb, x[1], x[3]);
+  const V even_b = hn::NegMulAdd(aa, x[2], x[4]), odd_b = hn::NegMulAdd(aa, x[1], x[3]);
+  y[0] = hn::MulAdd(product, x[0], hn::NegMulAdd(sum, x[2], x[4]));
+  y[1] = hn::MulAdd(hn::Set(d, a), odd_a, even_a);
+  y[2] = hn::NegMulAdd(hn::Set(d, a), odd_a, even_a);
+  y[3] = hn::MulAdd(hn::Set(d, b), odd_b, even_b);
+  y[4] = hn::NegMulAdd(hn::Set(d, b), odd_b, even_b);
+  y[5] = hn::MulAdd(product, x[1], hn::NegMulAdd(sum, x[3], x[5]));
+}
+
+// y = A^T x: the four results that six values stand for.
+HWY_INLINE void results_of(const V* HWY_RESTRICT x, V* HWY_RESTRICT y) {
+  const F32 d;
+  const V even_a = hn::Add(x[1], x[2]), odd_a = hn::Sub(x[1], x[2]);
+  const V even_b = hn::Add(x[3], x[4]), odd_b = hn::Sub(x[3], x[4]);
+  y[0] = hn::Add(x[0], hn::Add(even_a, even_b));
+  y[1] = hn::MulAdd(hn::Set(d, a), odd_a, hn::Mul(hn::Set(d, b), odd_b));
+  y[2] = hn::MulAdd(hn::Set(d, a * a), even_a, hn::Mul(hn::Set(d, b * b), even_b));
+  y[3] = hn::MulAdd(hn::Set(d, a * a * a), odd_a, hn::MulAdd(hn::Set(d, b * b * b), odd_b, x[5]));
+}
+
+// load(pixel) and store(point, value) of one vector of channels.
+template <class Load, class Store>
+HWY_INLINE void transform_input(const Load& load, const Store& store) {
+  V half[winograd_values];  // [col][row's point]
+  for (int col = 0; col < winograd_reads; ++col) {
+    const V x[winograd_reads] = {load(col),      load(6 + col),  load(12 + col),
+                                 load(18 + col), load(24 + col), load(30 + col)};
+    values_of(x, half + col * winograd_reads);
+  }
+  for (int row = 0; row < winograd_reads; ++row) {
+    const V x[winograd_reads] = {half[row],      half[6 + row],  half[12 + row],
+                                 half[18 + row], half[24 + row], half[30 + row]};
+    V y[winograd_reads];
+    values_of(x, y);
+    for (int col = 0; col < winograd_reads; ++col) store(row * winograd_reads + col, y[col]);
+  }
+}
+
+// load(point) and store(row, col, result) of one vector of channels.
+template <class Load, class Store>
+HWY_INLINE void transform_output(const Load& load, const Store& store) {
+  V half[winograd_reads * winograd_side];  // [col's point][row]
+  for (int col = 0; col < winograd_reads; ++col) {
+    const V x[winograd_reads] = {load(col),      load(6 + col),  load(12 + col),
+                                 load(18 + col), load(24 + col), load(30 + col)};
+    results_of(x, half + col * winograd_side);
+  }
+  for (int row = 0; row < winograd_side; ++row) {
+    const V x[winograd_reads] = {half[row],      half[4 + row],  half[8 + row],
+                                 half[12 + row], half[16 + row], half[20 + row]};
+    V y[winograd_side];
+    results_of(x, y);
+    for (int col = 0; col < winograd_side; ++col) store(row, col, y[col]);
+  }
+}
+
+void input_tile(const float* const* pixels, int64_t channels, float* HWY_RESTRICT to,
+                int64_t pitch) {
+  const F32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t c = 0;
+  for (; c + lanes <= channels; c += lanes)
+    transform_input([&](int pixel) HWY_ATTR { return hn::LoadU(d, pixels[pixel] + c); },
+                    [&](int point, V v) HWY_ATTR { hn::StoreU(v, d, to + point * pitch + c); });
+  if (c == channels) return;
+  const auto rest = static_cast<std::size_t>(channels - c);
+  transform_input([&](int pixel) HWY_ATTR { return load_first(pixels[pixel] + c, rest); },
+                  [&](int point, V v) HWY_ATTR { store_first(v, to + point * pitch + c, rest); });
+}
+
+// relu(v scale + offset + addend); load(numbers of a channel each).
+template <class Load>
+HWY_INLINE V finished(const Finish& f, V v, int64_t channel, int64_t at, const Load& load) {
+  const F32 d;
+  if (f.scale) v = hn::MulAdd(v, load(f.scale + channel), load(f.offset + channel));
+  if (f.addend) v = hn::Add(v, load(f.addend + at + channel));
+  return f.relu ? hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v) : v;
+}
+
+void output_tile(const float* HWY_RESTRICT from, int64_t pitch, int64_t channels,
+                 const WinogradTile& t) {
+  const F32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto whole = [&](const float* at) HWY_ATTR { return hn::LoadU(d, at); };
+  int64_t c = 0;
+  for (; c + lanes <= channels; c += lanes)
+    transform_output([&](int point) HWY_ATTR { return hn::LoadU(d, from + point * pitch + c); },
+                     [&](int row, int col, V v) HWY_ATTR {
+                       if (row >= t.rows || col >= t.cols) return;
+                       const int64_t at = row * t.row + col * t.col;
+                       hn::StoreU(finished(t.finish, v, c, at, whole), d, t.to + at + c);
+                     });
+  if (c == channels) return;
+  const auto rest = static_cast<std::size_t>(channels - c);
+  const auto part = [&](const float* at) HWY_ATTR { return load_first(at, rest); };
+  transform_output([&](int point) HWY_ATTR { return load_first(from + point * pitch + c, rest); },
+                   [&](int row, int col, V v) HWY_ATTR {
+                     if (row >= t.rows || col >= t.cols) return;
+                     const int64_t at = row * t.row + col * t.col;
+                     store_first(finished(t.finish, v, c, at, part), t.to + at + c, rest);
+                   });
+}
+
+}  // namespace
+}  // namespace tessera::exec::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera::exec::cpu {
+
+HWY_EXPORT(input_tile);
+HWY_EXPORT(output_tile);
+
+void winograd_input(const float* const* pixels, std::int64_t channels, float* to,
+                    std::int64_t pitch) {
+  HWY_DYNAMIC_DISPATCH(input_tile)(pixels, channels, to, pitch);
+}
+void winograd_output(const float* from, std::int64_t pitch, std::int64_t channels,
+                     const WinogradTile& tile) {
+  HWY_DYNAMIC_DISPATCH(output_tile)(from, pitch, channels, tile);
+}
+
+}  // namespace tessera::exec::cpu
+#endif
