@@ -124,6 +124,11 @@ class Process {
 
   void signal(int number) { ::kill(id_, number); }
   pid_t id() const { return id_; }
+  bool ended() const {
+    siginfo_t found{};
+    return ::waitid(P_PID, static_cast<id_t>(id_), &found, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+           found.si_pid != 0;
+  }
   // The exit code, or 128 + the signal that ended it.
   int wait() {
     int status = 0;

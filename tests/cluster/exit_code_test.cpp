@@ -65,7 +65,7 @@ TEST(ExitCode, OfARequestToStop) {
   const Forgetful mpirun("forgets_75", 9);
   Place place("exit_stop");
   Process process("train --epochs 10000" + job + place.out().string(), place.log);
-  ASSERT_TRUE(place.reached(3)) << place.said();
+  ASSERT_TRUE(place.reached(3, process)) << place.said();
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 75) << place.said();
 }

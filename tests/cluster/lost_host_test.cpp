@@ -92,7 +92,7 @@ void lose_a_host(const std::string& name, const std::string& length, bool comes_
     Process job("train" + steps + length + " --np 1:2 --restarts 2 --hostfile " +
                     hosts.file().string() + " --out " + place.out().string(),
                 place.log);
-    ASSERT_TRUE(place.reached(6)) << place.said();
+    ASSERT_TRUE(place.reached(6, job)) << place.said();
     hosts.lose("tessera-b");
     ASSERT_TRUE(wait_until([&] { return says(place.said(), "restart 1: in "); })) << place.said();
     if (comes_back) {
@@ -138,7 +138,7 @@ TEST(LostHost, TooFewRanksEndTheJob) {
   Process job("train" + steps + "120 --np 2:2 --restarts 2 --hostfile " + hosts.file().string() +
                   " --out " + place.out().string(),
               place.log);
-  ASSERT_TRUE(place.reached(6)) << place.said();
+  ASSERT_TRUE(place.reached(6, job)) << place.said();
   hosts.lose("tessera-b");
   EXPECT_EQ(job.wait(), 7) << place.said();
   EXPECT_TRUE(says(place.said(), "tessera-b does not answer (rank 1)")) << place.said();
@@ -156,7 +156,7 @@ TEST(LostHost, IsNamedWithoutRestarts) {
   Process job("train" + steps + "120 --np 2 --hostfile " + hosts.file().string() + " --out " +
                   place.out().string(),
               place.log);
-  ASSERT_TRUE(place.reached(6)) << place.said();
+  ASSERT_TRUE(place.reached(6, job)) << place.said();
   hosts.lose("tessera-a");
   EXPECT_EQ(job.wait(), 7) << place.said();
   EXPECT_TRUE(says(place.said(), "tessera-a does not answer (rank 0)")) << place.said();

@@ -63,7 +63,7 @@ TEST_F(Memory, ALostRankCostsTheStepsSinceTheCopy) {
                   place.out().string(),
               place.log);
   const int pid = place.pid_of(1);
-  ASSERT_TRUE(place.reached(20)) << place.said();
+  ASSERT_TRUE(place.reached(20, job)) << place.said();
   ::kill(pid, SIGKILL);
   EXPECT_EQ(job.wait(), 0) << place.said();
   const std::string log = read(place.out() / "log.txt");

@@ -51,8 +51,10 @@ struct Place {
       return false;
     });
   }
-  bool reached(std::size_t n) const {
-    return wait_until([&] { return lines_of(out(), "step").size() >= n; });
+  // The job has made so many steps; a job that has ended makes no more.
+  bool reached(std::size_t n, const Process& job) const {
+    const auto enough = [&] { return lines_of(out(), "step").size() >= n; };
+    return wait_until([&] { return enough() || job.ended(); }) && enough();
   }
 
   fs::path folder, log;

@@ -49,7 +49,7 @@ TEST(Restarts, ALostRankAndASecondWhileTheJobRecovers) {
   Process job("train" + steps + "--np 2 --fresh --restarts 3 --out " + place.out().string(),
               place.log);
   const int first = place.pid_of(1);
-  ASSERT_TRUE(place.opened() && place.reached(8)) << place.said();
+  ASSERT_TRUE(place.opened() && place.reached(8, job)) << place.said();
   const std::set<std::string> before = place.pulses();
   ::kill(first, SIGKILL);
   const int second = place.pid_of(0, before);  // as soon as it is there: the job has just started
@@ -102,7 +102,7 @@ TEST(Restarts, AStoppedRankIsReplacedAndOneRankAloneToo) {
                     std::to_string(ranks) + " --out " + place.out().string(),
                 place.log);
     const int pid = place.pid_of(ranks - 1);
-    ASSERT_TRUE(place.reached(4)) << place.said();
+    ASSERT_TRUE(place.reached(4, job)) << place.said();
     ::kill(pid, ranks == 1 ? SIGKILL : SIGSTOP);
     EXPECT_EQ(job.wait(), 0) << place.said();
     EXPECT_TRUE(says(place.said(), ranks == 1 ? "SIGKILL" : "is stopped (SIGSTOP")) << place.said();
@@ -120,7 +120,7 @@ TEST(Restarts, ARequestToStopIsNoFailure) {
     const std::string command =
         "train" + steps + "--np 2 --restarts 3 --out " + place.out().string();
     Process job(command, place.log);
-    ASSERT_TRUE(place.reached(3)) << place.said();
+    ASSERT_TRUE(place.reached(3, job)) << place.said();
     job.signal(signal);
     EXPECT_EQ(job.wait(), 75) << place.said();
     EXPECT_FALSE(says(place.said(), "restart")) << place.said();
@@ -140,12 +140,12 @@ TEST(Long, ThirtyTwoRanks) {
   Place place("thirty_two");
   Process job(many + place.out().string(), place.log);
   const int killed = place.pid_of(31);
-  ASSERT_TRUE(place.opened() && place.reached(8)) << place.said();
+  ASSERT_TRUE(place.opened() && place.reached(8, job)) << place.said();
   const std::set<std::string> before = place.pulses();
   ::kill(killed, SIGKILL);
   const int stopped = place.pid_of(17, before);
   ASSERT_GT(stopped, 0) << place.said();
-  ASSERT_TRUE(place.reached(14)) << place.said();
+  ASSERT_TRUE(place.reached(14, job)) << place.said();
   ::kill(stopped, SIGSTOP);
   EXPECT_EQ(job.wait(), 0) << place.said();
   const std::string log = place.said();
