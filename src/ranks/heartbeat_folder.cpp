@@ -44,7 +44,15 @@ bool write_file(const fs::path& path, const std::string& text, int flags) {
 }
 
 const char* name_of(HeartbeatFolder::Sign sign) {
-  return sign == HeartbeatFolder::Sign::opened ? "opened" : "ended";
+  switch (sign) {
+    case HeartbeatFolder::Sign::opened:
+      return "opened";
+    case HeartbeatFolder::Sign::ended:
+      return "ended";
+    case HeartbeatFolder::Sign::dumped:
+      return "dumped";
+  }
+  return "";
 }
 
 json to_json(const std::optional<comm::Look::Call>& call) {

@@ -52,11 +52,12 @@ class HeartbeatFolder {
   // with the code of a rank that it killed itself, or with one of its own.
   void leave_code(int code) const;
   std::optional<int> code() const;
-  // Signs for the launcher, each left once by any rank.
+  // Signs for the launcher and for other ranks, each left once by any rank.
   enum class Sign {
     opened,  // the run folder is this job's from now on: whoever starts it again goes on with it
-    ended    // a rank has come to an end of its own, good or bad, and says itself what there is to
+    ended,   // a rank has come to an end of its own, good or bad, and says itself what there is to
              // say
+    dumped   // all that will be written of a hang is written (hang_dump.h)
   };
   void leave(Sign sign) const;
   bool left(Sign sign) const;

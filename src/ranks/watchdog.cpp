@@ -25,6 +25,14 @@ thread_local Watchdog* mine = nullptr;
 std::mutex all_mutex;
 std::vector<Watchdog*> all;  // of this process
 
+// A launcher may kill all ranks as soon as one has ended, as MPICH's does: none ends before the one
+// that writes the dump has written it.
+void wait_for_dump(const HeartbeatFolder& folder) {
+  const auto until = std::chrono::steady_clock::now() + parts_within;
+  while (!folder.left(HeartbeatFolder::Sign::dumped) && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -113,8 +121,10 @@ void Watchdog::watch() {
     try {
       folder_.write(me_);
       if (const auto verdict = folder_.verdict()) {  // somebody has said why
-        if (verdict->code == static_cast<int>(ErrorKind::hang)) leave_parts();
+        const bool hang = verdict->code == static_cast<int>(ErrorKind::hang);
+        if (hang) leave_parts();
         comm::call_off_all(call_off_s);
+        if (hang) wait_for_dump(folder_);
         std::_Exit(verdict->code);
       }
       if (options_.hang_s > 0) look_around();
@@ -158,8 +168,10 @@ void Watchdog::look_around() {
   const Error error(kind, finding->message, "", help);
   if (!dump.empty()) leave_parts();
   comm::call_off_all(call_off_s);
-  end_job(folder_, {error.exit_code(), error.what()}, options_.log,
-          [&] { write_dump(folder_, dump, finding->message, table, parts_within); });
+  end_job(folder_, {error.exit_code(), error.what()}, options_.log, [&] {
+    write_dump(folder_, dump, finding->message, table, parts_within);
+    folder_.leave(HeartbeatFolder::Sign::dumped);
+  });
 }
 
 void Watchdog::leave_parts() {
