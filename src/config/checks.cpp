@@ -191,6 +191,10 @@ void Checks::liberties() {
     idle("precision.tf32", "it is for cards, and run.device = " + value("run.device"));
   else if (c_.precision.tf32 && c_.precision.dtype != "f32")
     idle("precision.tf32", "it is for f32, and precision.dtype = " + value("precision.dtype"));
+  if (c_.run.threading != "auto" && !any_on(c_, "cpu"))
+    idle("run.threading", "it is for cores, and run.device = " + value("run.device"));
+  else if (c_.run.threading != "auto" && c_.run.threads == 1)
+    idle("run.threading", "run.threads = 1");
   if (c_.run.deterministic) return;
   if (!cards)
     idle("run.deterministic", "no kernel of the CPU would be faster in another order");

@@ -1,5 +1,6 @@
 #include "exec/device.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/check.h"
@@ -21,8 +22,8 @@ struct Row {
 };
 constexpr std::array rows{
     Row{"cpu", [] { return true; }, [] { return std::string(); }, cpu::info, cpu::target,
-        [](int threads, Groups groups, Carrier, std::string folder, Liberties) {
-          return cpu::make(threads, std::move(groups), std::move(folder));
+        [](int threads, Groups groups, Carrier, std::string folder, Liberties liberties) {
+          return cpu::make(threads, std::move(groups), std::move(folder), liberties.threading);
         }},
     Row{"cuda", cuda::built, cuda::missing, cuda::info, cuda::target, cuda::make}};
 
@@ -38,6 +39,13 @@ const Row& row_of(std::string_view device) {
 }
 
 }  // namespace
+
+Threading threading_named(std::string_view name) {
+  constexpr std::array<std::string_view, 4> names{"auto", "heads", "rows", "products"};
+  const auto found = std::find(names.begin(), names.end(), name);
+  CHECK(found != names.end(), "no way to share work out among threads: " + std::string(name));
+  return static_cast<Threading>(found - names.begin());
+}
 
 std::vector<std::string> device_names() {
   std::vector<std::string> names;

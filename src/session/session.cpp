@@ -28,7 +28,9 @@ std::string offload_folder(const config::Config& config) {
 }
 
 exec::Liberties liberties_of(const config::Config& config) {
-  return {.tf32 = config.precision.tf32, .any_order = !config.run.deterministic};
+  return {.tf32 = config.precision.tf32,
+          .any_order = !config.run.deterministic,
+          .threading = exec::threading_named(config.run.threading)};
 }
 
 }  // namespace

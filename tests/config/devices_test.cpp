@@ -101,6 +101,12 @@ TEST(Devices, LibertiesAreForCards) {
   EXPECT_TRUE(has(notes({"run.device=cuda", "precision.tf32=true", "precision.dtype=bf16"}),
                   "precision.tf32 = true changes nothing: it is for f32"));
 
+  EXPECT_EQ(launch(1, {}).config.run.threading, "auto");
+  EXPECT_EQ(notes({"run.threading=rows", "run.threads=2"}), "");
+  EXPECT_TRUE(has(notes({"run.threading=rows", "run.device=cuda"}), "nothing: it is for cores"));
+  EXPECT_TRUE(has(notes({"run.threading=heads", "run.threads=1"}), "nothing: run.threads = 1"));
+  EXPECT_TRUE(has(refusal(1, {"run.threading=columns"}), "auto, heads, rows or products"));
+
   const std::string any_order = "run.deterministic=false";
   EXPECT_TRUE(has(notes({any_order}), "no kernel of the CPU would be faster"));
   EXPECT_TRUE(has(notes({any_order, "run.device=cuda"}), "changes nothing: only convolutions"));

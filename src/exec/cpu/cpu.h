@@ -13,6 +13,6 @@ DeviceInfo info(int threads);
 // type the micro-kernel: "NEON, bfmmla".
 std::string kernel_names(std::string_view dtype);
 plan::Target target(int threads);
-std::unique_ptr<Executor> make(int threads, Groups groups, std::string folder);
+std::unique_ptr<Executor> make(int threads, Groups groups, std::string folder, Threading threading);
 
 }  // namespace tessera::exec::cpu

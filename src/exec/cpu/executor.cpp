@@ -11,8 +11,9 @@ namespace {
 
 class CpuExecutor final : public Executor {
  public:
-  CpuExecutor(int threads, Groups groups, std::string folder)
-      : target_(cpu::target(threads)), machine_(threads, std::move(groups), std::move(folder)) {}
+  CpuExecutor(int threads, Groups groups, std::string folder, Threading threading)
+      : target_(cpu::target(threads)),
+        machine_(threads, std::move(groups), std::move(folder), threading) {}
 
   const plan::Target& target() const override { return target_; }
   std::int64_t more_for(const plan::Footprint& room) const override {
@@ -93,8 +94,9 @@ DeviceInfo info(int threads) {
           .count = [] { return 1; }};
 }
 
-std::unique_ptr<Executor> make(int threads, Groups groups, std::string folder) {
-  return std::make_unique<CpuExecutor>(threads, std::move(groups), std::move(folder));
+std::unique_ptr<Executor> make(int threads, Groups groups, std::string folder,
+                               Threading threading) {
+  return std::make_unique<CpuExecutor>(threads, std::move(groups), std::move(folder), threading);
 }
 
 }  // namespace tessera::exec::cpu
