@@ -133,7 +133,7 @@ void run_tiles(const Call& call, const ContractJob& job) {
                 slots = l.k_chunks - (direct ? 1 : 0);
   float* const partials = call.shared_scratch<float>();
   float* const z = direct ? (job.z ? job.z : job.y).template as<float>() : nullptr;
-  const int64_t rows = rows_of_task(l, call.threading), same_rows = l.n_tiles() * l.k_chunks,
+  const int64_t rows = rows_of_task(l, call), same_rows = l.n_tiles() * l.k_chunks,
                 of_head = l.m_tiles() * l.strips(rows) * same_rows;
   call.share_out(l.outer_steps() * of_head, same_rows, of_head, [&](int64_t task, int thread) {
     const auto [index, first, tile] = strip_of(l, task / l.k_chunks, rows);

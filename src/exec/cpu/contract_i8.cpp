@@ -203,8 +203,7 @@ void contract_i8(const Call& call) {
     packed = call.shared;
   }
   const auto* const a = call.in[l.swapped ? 1 : 0].as<std::int8_t>();
-  const int64_t rows = rows_of_task(l, call.threading),
-                of_head = l.m_tiles() * l.strips(rows) * l.n_tiles();
+  const int64_t rows = rows_of_task(l, call), of_head = l.m_tiles() * l.strips(rows) * l.n_tiles();
   call.share_out(l.outer_steps() * of_head, l.n_tiles(), of_head, [&](int64_t task, int thread) {
     const Tile tile = strip_of(l, task, rows).tile;
     if (tile.rows <= 0) return;

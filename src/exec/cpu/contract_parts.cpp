@@ -66,12 +66,11 @@ Strip strip_of(const Lowering& lowering, int64_t task, int64_t rows) {
   return strip;
 }
 
-int64_t rows_of_task(const Lowering& l, Threading threading) {
-  constexpr int64_t fewest_tasks = 16;
+int64_t rows_of_task(const Lowering& l, const Call& call) {
+  if (call.threading != Threading::rows) return l.m_tile;
   const int64_t multiple = l.low ? low_rows : scattered_rows,
-                strips =
-                    ceil_div(fewest_tasks, std::max<int64_t>(1, l.outer_steps() * l.m_tiles()));
-  if (threading != Threading::rows) return l.m_tile;
+                high = std::max<int64_t>(1, l.outer_steps() * l.m_tiles());
+  const int64_t strips = ceil_div(call.pool.size(), high);  // no sum knows of them
   return std::min(l.m_tile, ceil_div(ceil_div(l.m_tile, strips), multiple) * multiple);
 }
 

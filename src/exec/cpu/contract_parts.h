@@ -80,8 +80,8 @@ struct Strip {
   Tile tile;                  // without rows: behind the last one
 };
 Strip strip_of(const Lowering& lowering, std::int64_t task, std::int64_t rows);
-// All rows of a tile; by rows, few enough for 16 threads to have some.
-std::int64_t rows_of_task(const Lowering& lowering, Threading threading);
+// All rows of a tile; by rows, few enough for every thread to have some.
+std::int64_t rows_of_task(const Lowering& lowering, const Call& call);
 // Where a tile begins in C.
 inline std::int64_t c_offset(const Lowering& l, const Tile& tile) {
   return offsets(l.outer, tile.outer).c + tile.m * l.m.c + tile.n * l.n.c;
