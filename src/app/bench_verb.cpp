@@ -179,7 +179,12 @@ void add_bench_verb(CLI::App& app, char** argv, bool& json, int& code) {
     mode->add_flag("--check", bench->options.check,
                    "also how far the logits of these ranks are from those of one");
   }
-  modes.add("layers", "where the time of a forward pass goes, by the parts of a layer");
+  {
+    const auto [mode, bench] =
+        modes.add("layers", "where the time of a forward pass goes, by the parts of a layer");
+    mode->add_flag("--compare-threading", bench->options.compare_threading,
+                   "by every way in which threads may share work out (run.threading), in turns");
+  }
   modes.add("train", "a training step, on any layout");
   {
     const auto [mode, bench] = modes.add("ops", "every op of a training step by itself");

@@ -195,6 +195,10 @@ void Checks::liberties() {
     idle("precision.winograd", "it is for f32 and for models of convolutions");
   else if (!c_.precision.winograd && !any_on(c_, "cpu"))
     idle("precision.winograd", "it is for the CPU, and run.device = " + value("run.device"));
+  if (c_.run.threading != "auto" && !any_on(c_, "cpu"))
+    idle("run.threading", "it is for cores, and run.device = " + value("run.device"));
+  else if (c_.run.threading != "auto" && c_.run.threads == 1)
+    idle("run.threading", "run.threads = 1");
   if (c_.run.deterministic) return;
   if (!cards)
     idle("run.deterministic", "no kernel of the CPU would be faster in another order");

@@ -153,9 +153,10 @@ struct Checkpoint {
 struct Run {
   std::string name, out;  // load() fills both
   std::string device = "cpu";
-  std::int64_t threads = 1;       // load() takes all cores unless told
-  std::int64_t np = 1, seed = 0;  // load() makes np the number of ranks of the mesh
-  std::int64_t np_min = 0;        // 0: one copy of the model
+  std::int64_t threads = 1;        // load() takes all cores unless told
+  std::string threading = "auto";  // auto, heads, rows or products
+  std::int64_t np = 1, seed = 0;   // load() makes np the number of ranks of the mesh
+  std::int64_t np_min = 0;         // 0: one copy of the model
   std::int64_t restarts = 0;
   std::string hostfile;  // "": this machine, or what the launcher knows
   double host_wait_s = 30.0;

@@ -62,7 +62,8 @@ std::string word_of(const Field& field, const Config& config) {
 }  // namespace
 
 bool changes_results(std::string_view key) {
-  static constexpr std::array<std::string_view, 23> no_matter = {"run.threads",
+  static constexpr std::array<std::string_view, 24> no_matter = {"run.threads",
+                                                                 "run.threading",
                                                                  "run.out",
                                                                  "run.name",
                                                                  "run.csv",

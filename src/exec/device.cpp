@@ -1,5 +1,6 @@
 #include "exec/device.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/check.h"
@@ -39,6 +40,13 @@ const Row& row_of(std::string_view device) {
 }
 
 }  // namespace
+
+Threading threading_named(std::string_view name) {
+  constexpr std::array<std::string_view, 4> names{"auto", "heads", "rows", "products"};
+  const auto found = std::find(names.begin(), names.end(), name);
+  CHECK(found != names.end(), "no way to share work out among threads: " + std::string(name));
+  return static_cast<Threading>(found - names.begin());
+}
 
 std::vector<std::string> device_names() {
   std::vector<std::string> names;

@@ -26,11 +26,22 @@ using Groups = std::map<std::string, comm::Comm*, std::less<>>;
 // of comm/, or from card to card (NCCL).
 enum class Carrier : std::uint8_t { host, nccl };
 
+// Which work a rank's cores share out among their threads, and how it is cut (run.threading). Bits
+// are the same in all of them.
+enum class Threading : std::uint8_t {
+  automatic,  // every op, in tiles
+  heads,      // attention, whole heads; all else is one thread's
+  rows,       // every op, whole rows of its result
+  products    // matrix products and convolutions, in tiles; all else is one thread's
+};
+Threading threading_named(std::string_view name);  // "auto", else as above
+
 // Liberties that a device may take to be faster; a device that has none of them ignores them.
 struct Liberties {
   bool tf32 = false;       // factors of f32 products may be rounded to TF32 (10 bits)
   bool any_order = false;  // sums need no fixed order, so bits may differ between two runs
   bool winograd = true;    // an inference may take Winograd's algorithm for convolutions of f32
+  Threading threading = Threading::automatic;
 };
 
 // The peak of a device in GFLOP/s, as it was measured. One that nobody else uses has one number.

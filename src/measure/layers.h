@@ -5,12 +5,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
+#include "measure/thread_watch.h"
 #include "plan/plan.h"
 #include "report/metrics.h"
+#include "session/session.h"
 
 namespace tessera::run {
 
@@ -25,12 +29,16 @@ inline constexpr const char *other_part = "other", *rest_part = "rest";
 
 struct LayerRow {
   std::string name;
-  std::int64_t count = 1;      // layers that have it
-  double flops = 0;            // of all of them
-  report::Quantiles all = {};  // seconds of all of them, over the runs
+  std::int64_t count = 1;         // layers that have it
+  double flops = 0;               // of all of them
+  report::Quantiles all = {};     // seconds of all of them, over the runs
+  std::vector<double> busy = {};  // the share of that in which each thread computed; of cores
   double seconds() const {
     return all.median / static_cast<double>(count);
   }  // of one layer, as the mean of them
+  double mean_busy() const {
+    return std::accumulate(busy.begin(), busy.end(), 0.0) / static_cast<double>(busy.size());
+  }
   bool attention() const { return name.starts_with("msa."); }
 };
 
@@ -54,7 +62,36 @@ struct LayerTimes {
   std::vector<double> busy = {};
   double share(const LayerRow& row) const { return row.all.median / total_s; }
 };
+
 // A forward pass of `batch` images on one rank; repeats 0: two seconds' worth, at least five.
 LayerTimes measure_layers(const config::Config& config, std::int64_t batch, std::int64_t repeats);
+
+// A model whose forward passes on one rank are measured, for as many turns as one likes.
+class LayerMeter {
+ public:
+  // The images of a batch, of random pixels.
+  LayerMeter(const config::Config& config, std::int64_t batch, std::vector<std::uint8_t> images);
+  // A pass that is timed from outside alone, then one whose steps are timed.
+  void turn();
+  std::int64_t turns() const { return static_cast<std::int64_t>(whole_.size()); }
+  LayerTimes times() const;
+
+ private:
+  ThreadWatch watch_;  // before the session starts its threads
+  Session session_;
+  std::vector<std::uint8_t> images_;
+  std::int64_t batch_;
+  const plan::Plan& plan_;
+  LayerRows parts_;
+  std::vector<std::vector<double>> seconds_;  // of a row, by turn
+  std::vector<std::vector<double>> cpu_;      // CPU seconds of a row, by thread
+  std::vector<double> whole_;
+
+  void time_steps();
+};
+// Turns of all of them, one after the other, so that they meet the same neighbours on the machine;
+// repeats 0: two seconds' worth of each, at least five.
+std::vector<LayerTimes> measure_in_turns(std::vector<std::unique_ptr<LayerMeter>> meters,
+                                         std::int64_t repeats);
 
 }  // namespace tessera::run

@@ -18,7 +18,7 @@ double read_clock(clockid_t clock) {
 
 // Linux has a clock for the CPU time of every thread of a process: the complement of the thread's
 // number, followed by three bits that are 6.
-double cpu_seconds(int thread) {
+double cpu_seconds_of(int thread) {
   return read_clock(static_cast<clockid_t>((~static_cast<unsigned>(thread) << 3) | 6u));
 }
 
@@ -41,14 +41,20 @@ void ThreadWatch::begin() {
     for (const int id : threads_now())
       if (!std::binary_search(before_.begin(), before_.end(), id)) threads_.push_back({.id = id});
   }
-  for (Thread& thread : threads_) thread.began = cpu_seconds(thread.id);
+  for (Thread& thread : threads_) thread.began = cpu_seconds_of(thread.id);
   began_ = read_clock(CLOCK_MONOTONIC);
 }
 
 void ThreadWatch::end() {
   passed_ += read_clock(CLOCK_MONOTONIC) - began_;
   for (Thread& thread : threads_)
-    thread.spent += std::max(0.0, cpu_seconds(thread.id) - thread.began);
+    thread.spent += std::max(0.0, cpu_seconds_of(thread.id) - thread.began);
+}
+
+std::vector<double> ThreadWatch::cpu_seconds() const {
+  std::vector<double> out;
+  for (const Thread& thread : threads_) out.push_back(cpu_seconds_of(thread.id));
+  return out;
 }
 
 std::vector<double> ThreadWatch::busy() const {

@@ -17,6 +17,8 @@ class ThreadWatch {
   // The share of these stretches in which each thread computed; the calling thread is the first,
   // the others follow in the order in which they were started.
   std::vector<double> busy() const;
+  // CPU seconds of each since it was started; after the first begin().
+  std::vector<double> cpu_seconds() const;
 
  private:
   struct Thread {

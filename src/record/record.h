@@ -40,6 +40,7 @@ struct PartRecord {
   double seconds = kUnknown;  // of one, on average
   double share = kUnknown;    // of all of them, in the whole
   std::int64_t count = 1;
+  double busy = kUnknown;  // the share of its time in which the least busy thread computed
 };
 
 // A step as metrics.jsonl has it.

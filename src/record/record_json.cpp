@@ -42,7 +42,8 @@ void rank_fields(V& v, R& r) {
 }
 template <class V, class P>
 void part_fields(V& v, P& p) {
-  v("name", p.name), v("seconds", p.seconds), v("share", p.share), v("count", p.count);
+  v("name", p.name), v("seconds", p.seconds), v("share", p.share), v("count", p.count),
+      v("busy", p.busy);
 }
 template <class V, class R>
 void run_fields(V& v, R& r) {

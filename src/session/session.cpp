@@ -32,7 +32,8 @@ std::string offload_folder(const config::Config& config) {
 exec::Liberties liberties_of(const config::Config& config) {
   return {.tf32 = config.precision.tf32,
           .any_order = !config.run.deterministic,
-          .winograd = config.precision.winograd};
+          .winograd = config.precision.winograd,
+          .threading = exec::threading_named(config.run.threading)};
 }
 
 Session::Session(config::Config config, transforms::RunOptions options, comm::Comm* world, Use use)

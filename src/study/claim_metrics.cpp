@@ -65,15 +65,23 @@ const Epoch kEpochs[] = {{"epoch_seconds", &report::EpochRecord::seconds},
                          {"test_loss", &report::EpochRecord::test_loss},
                          {"test_top1", &report::EpochRecord::test_top1}};
 
-bool is_table(const std::string& metric) { return metric == "share" || metric == "seconds"; }
+bool is_table(const std::string& metric) {
+  return metric == "share" || metric == "seconds" || metric == "busy";
+}
 
 // Rows of a name are added up, and so are the parts of one: msa is msa.qkv, msa.scores and so on.
+// How busy threads were is their mean, each for its time.
 double row_of(const RunRecord& run, const std::string& metric, const std::string& row) {
-  double sum = 0;
+  double sum = 0, seconds = 0;
   bool found = false;
-  for (const report::PartRecord& part : run.parts)
-    if (part.name == row || part.name.starts_with(row + "."))
-      sum += metric == "share" ? part.share : part.seconds, found = true;
+  for (const report::PartRecord& part : run.parts) {
+    if (part.name != row && !part.name.starts_with(row + ".")) continue;
+    found = true, seconds += part.seconds;
+    sum += metric == "share"  ? part.share
+           : metric == "busy" ? part.busy * part.seconds
+                              : part.seconds;
+  }
+  if (metric == "busy" && found) return seconds > 0 ? sum / seconds : kUnknown;
   return found ? sum : kUnknown;
 }
 
@@ -107,7 +115,7 @@ double value_of(const Quantity& q, const RunRecord& run) {
 }
 
 std::string metric_problem(const Quantity& q) {
-  std::vector<std::string> names = {"share", "seconds"};
+  std::vector<std::string> names = {"share", "seconds", "busy"};
   bool share = false, known = is_table(q.metric);
   for (const Metric& m : kMetrics) names.emplace_back(m.name), known |= q.metric == m.name;
   for (const Share& s : kShares) names.emplace_back(s.name), share |= q.metric == s.name;

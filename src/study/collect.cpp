@@ -85,6 +85,17 @@ report::RunRecord record_of_infer(const json& d, const std::string& where) {
   return r;
 }
 
+// The least number of a list; not known where there is none.
+double least_of(const json& object, const char* key) {
+  const auto list = object.find(key);
+  double least = report::kUnknown;
+  if (list == object.end() || !list->is_array()) return least;
+  for (const json& v : *list)
+    if (v.is_number())
+      least = std::isfinite(least) ? std::min(least, v.get<double>()) : v.get<double>();
+  return least;
+}
+
 report::RunRecord record_of_layers(const json& d, const std::string& where) {
   report::RunRecord r = common(d, "layers", where);
   const double total = number(d, "total_s");
@@ -96,8 +107,8 @@ report::RunRecord record_of_layers(const json& d, const std::string& where) {
   if (total > 0) r.images_per_s = static_cast<double>(r.global_batch) / total;
   for (const json& p : *parts)
     if (p.is_object())
-      r.parts.push_back(
-          {word(p, "name"), number(p, "seconds"), number(p, "share"), whole(p, "count", 1)});
+      r.parts.push_back({word(p, "name"), number(p, "seconds"), number(p, "share"),
+                         whole(p, "count", 1), least_of(p, "busy")});
   return r;
 }
 

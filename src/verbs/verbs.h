@@ -76,6 +76,7 @@ struct BenchOptions {
   int machines = 1;                                   // comm: pretend that the ranks are on so many
   bool elsewhere = false;                             // comm: buffers that other ranks cannot reach
   std::string weights;                                // infer: those of a file; "": initial ones
+  bool compare_threading = false;                     // layers: by every way of run.threading
   bool check = false;  // infer: also the largest difference of the logits from those of one rank
   bool json = false;
 };

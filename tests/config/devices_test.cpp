@@ -108,6 +108,11 @@ TEST(Devices, LibertiesAreForCards) {
   EXPECT_TRUE(
       has(notes({plain, resnet, "precision.dtype=bf16"}), "changes nothing: it is for f32"));
   EXPECT_TRUE(has(notes({plain, resnet, "run.device=cuda"}), "changes nothing: it is for the CPU"));
+  EXPECT_EQ(launch(1, {}).config.run.threading, "auto");
+  EXPECT_EQ(notes({"run.threading=rows", "run.threads=2"}), "");
+  EXPECT_TRUE(has(notes({"run.threading=rows", "run.device=cuda"}), "nothing: it is for cores"));
+  EXPECT_TRUE(has(notes({"run.threading=heads", "run.threads=1"}), "nothing: run.threads = 1"));
+  EXPECT_TRUE(has(refusal(1, {"run.threading=columns"}), "auto, heads, rows or products"));
 
   const std::string any_order = "run.deterministic=false";
   EXPECT_TRUE(has(notes({any_order}), "no kernel of the CPU would be faster"));

@@ -44,8 +44,8 @@ report::RunRecord run(double seconds, double top1 = 0.5) {
   r.by_rank.resize(2);
   r.by_rank[1].breakdown.compute = 100;
   r.parts = {{"ln", 1, 0.1, 1},
-             {"msa.qkv", 4, 0.4, 1},
-             {"msa.proj", 2, 0.2, 1},
+             {"msa.qkv", 4, 0.4, 1, 0.9},
+             {"msa.proj", 2, 0.2, 1, 0.6},
              {"msam", 0, 0, 1},
              {"ln", 3, 0.3, 1}};
   return r;
@@ -207,6 +207,8 @@ TEST(Claims, MetricsOfBreakdownsRanksAndTables) {
             "0.4x, asked: >= 0");
   EXPECT_EQ(judged(claim("seconds[msa](techniques; technique=one rank)")).number,
             "6x, asked: >= 0");
+  EXPECT_EQ(judged(claim("busy[msa](techniques; technique=one rank)")).number, "0.8x, asked: >= 0");
+  EXPECT_EQ(judged(claim("busy[ln](techniques; technique=one rank)")).verdict, "no number");
   EXPECT_EQ(judged(claim("seconds[msa.qkv](techniques; technique=one rank)")).number,
             "4x, asked: >= 0");
   EXPECT_EQ(judged(claim("seconds[ln](techniques; technique=GPipe [1, 1])")).number,

@@ -150,10 +150,11 @@ TEST(Collect, WhatBenchmarksPrint) {
   EXPECT_DOUBLE_EQ(r.parts[0].share, 0.5);
   EXPECT_EQ(r.parts[0].count, 1);  // the seconds are of all its equations
   const auto layers = nlohmann::json::parse(
-      R"({"model":"vit_b_16","batch":2,"threads":4,"fused":false,"total_s":0.5,"parts":[{"name":"msa","seconds":0.2,"share":0.4,"count":12}]})");
+      R"({"model":"vit_b_16","batch":2,"threads":4,"fused":false,"total_s":0.5,"parts":[{"name":"msa","seconds":0.2,"share":0.4,"count":12,"busy":[0.9,0.7,0.8]}]})");
   const report::RunRecord l = record_of_layers(layers, "x");
   EXPECT_EQ(l.images_per_s, 4);
   EXPECT_EQ(l.parts[0].count, 12);
+  EXPECT_EQ(l.parts[0].busy, 0.7);
   for (const char* text : {"[]", "{}", "1", R"({"ms":{}})", R"({"ms":{"median":"x"}})"}) {
     EXPECT_EQ(test::error_of([&] { record_of_infer(nlohmann::json::parse(text), "x"); }).kind,
               ErrorKind::data)

@@ -194,9 +194,13 @@ void attention(const Call& call) {
   const Kept kept(n, block, false, low);
   CHECK(call.scratch.per_thread >= kept.bytes(), "attention: scratch too small");
 
-  call.pool.parallel_for(n.b * n.h * blocks, [&](int64_t task, int thread) {
-    const int64_t first = task % blocks * block, rows = std::min(block, n.t - first);
-    const int64_t head = task / blocks % n.h, batch = task / blocks / n.h;
+  // Blocks of a head follow each other, for they read the same k and v; by rows the heads of a
+  // block.
+  const bool by_rows = call.threading == Threading::rows;
+  call.share_out(n.b * n.h * blocks, n.h, blocks, [&](int64_t task, int thread) {
+    const int64_t inner = by_rows ? task / n.h : task, outer = by_rows ? task : task / blocks;
+    const int64_t first = inner % blocks * block, rows = std::min(block, n.t - first);
+    const int64_t head = outer % n.h, batch = task / blocks / n.h;
     const Room room(call, thread, kept);
     std::array<float, most_block> sum;
     compute(in, n, batch, head, first, rows, room.p, room.packed);
@@ -307,7 +311,7 @@ void attention_grad(const Call& call) {
       add_gradient<T>(n.s, n.d, rows, in.scale, ds, 1, n.s, in.q + q_at, row, add, to.dk + dk_at,
                       to.row, dk_sums, last, room.packed);
   };
-  call.pool.parallel_for(cut.parts * n.h, [&](int64_t task, int thread) {
+  call.share_out(cut.parts * n.h, n.h, 1, [&](int64_t task, int thread) {
     const int64_t head = task % n.h, part = task / n.h;
     const Room room(call, thread, kept);
     float* sum = nullptr;  // of dS over the samples of this part

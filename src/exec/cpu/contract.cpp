@@ -129,14 +129,16 @@ template <class T>
 void run_tiles(const Call& call, const ContractJob& job) {
   const Lowering& l = job.lowering;
   const bool direct = job.direct();
-  const int64_t tiles = l.tiles(), chunk = l.chunk(), slot = l.m_tile * l.n_tile,
-                pitch = sums_pitch(l), slots = l.k_chunks - (direct ? 1 : 0);
+  const int64_t chunk = l.chunk(), slot = l.m_tile * l.n_tile, pitch = sums_pitch(l),
+                slots = l.k_chunks - (direct ? 1 : 0);
   float* const partials = call.shared_scratch<float>();
   float* const z = direct ? (job.z ? job.z : job.y).template as<float>() : nullptr;
-  call.pool.parallel_for(tiles * l.k_chunks, [&](int64_t task, int thread) {
-    const int64_t index = task / l.k_chunks, part = task % l.k_chunks;
-    const Tile tile = tile_of(l, index);
-    const int64_t c_at = c_offset(l, tile), k_begin = part * chunk,
+  const int64_t rows = rows_of_task(l, call), same_rows = l.n_tiles() * l.k_chunks,
+                of_head = l.m_tiles() * l.strips(rows) * same_rows;
+  call.share_out(l.outer_steps() * of_head, same_rows, of_head, [&](int64_t task, int thread) {
+    const auto [index, first, tile] = strip_of(l, task / l.k_chunks, rows);
+    if (tile.rows <= 0) return;
+    const int64_t part = task % l.k_chunks, c_at = c_offset(l, tile), k_begin = part * chunk,
                   k_size = std::max<int64_t>(0, std::min(chunk, l.k.extent - k_begin));
     std::byte* const scratch = call.scratch_of<std::byte>(thread);
     float* sums = direct
@@ -144,7 +146,7 @@ void run_tiles(const Call& call, const ContractJob& job) {
                       : reinterpret_cast<float*>(scratch + (l.products ? 0 : gemm_scratch_bytes));
     int64_t rs = direct ? l.m.c : pitch, cs = direct ? l.n.c : 1;
     if (l.k_chunks > 1 && (part > 0 || !direct)) {
-      sums = partials + (index * slots + part - (direct ? 1 : 0)) * slot;
+      sums = partials + (index * slots + part - (direct ? 1 : 0)) * slot + first * tile.cols;
       rs = tile.cols, cs = 1;
     }
     if (l.products)
@@ -156,14 +158,12 @@ void run_tiles(const Call& call, const ContractJob& job) {
     if (l.k_chunks == 1) finish_tile(job, tile, c_at, sums, rs, cs);
   });
   if (l.k_chunks == 1) return;
-  constexpr int64_t strip = 16;  // rows of a tile that one task sums
-  const int64_t strips = ceil_div(l.m_tile, strip);
-  call.pool.parallel_for(tiles * strips, [&](int64_t task, int) {
-    Tile tile = tile_of(l, task / strips);
-    const int64_t first = task % strips * strip;
-    if (first >= tile.rows) return;
-    float* partial = partials + task / strips * slots * slot + first * tile.cols;
-    tile.m += first, tile.rows = std::min(strip, tile.rows - first);
+  constexpr int64_t summed = 16;  // rows that one task sums
+  const int64_t sums_of_head = l.m_tiles() * l.strips(summed) * l.n_tiles();
+  call.share_out(l.outer_steps() * sums_of_head, l.n_tiles(), sums_of_head, [&](int64_t task, int) {
+    const auto [index, first, tile] = strip_of(l, task, summed);
+    if (tile.rows <= 0) return;
+    float* partial = partials + index * slots * slot + first * tile.cols;
     const int64_t c_at = c_offset(l, tile);
     float* const sums = direct ? z + c_at : partial;
     const int64_t rs = direct ? l.m.c : tile.cols;

@@ -21,6 +21,7 @@ struct Lowering : Contraction {
 
   std::int64_t m_tiles() const { return (m.extent + m_tile - 1) / m_tile; }
   std::int64_t n_tiles() const { return (n.extent + n_tile - 1) / n_tile; }
+  std::int64_t strips(std::int64_t rows) const { return (m_tile + rows - 1) / rows; }  // of a tile
   std::int64_t tiles() const { return outer_steps() * m_tiles() * n_tiles(); }
   // Numbers of k in a chunk; bf16 is packed in whole groups.
   std::int64_t chunk() const {

@@ -203,8 +203,10 @@ void contract_i8(const Call& call) {
     packed = call.shared;
   }
   const auto* const a = call.in[l.swapped ? 1 : 0].as<std::int8_t>();
-  call.pool.parallel_for(l.tiles(), [&](int64_t task, int thread) {
-    const Tile tile = tile_of(l, task);
+  const int64_t rows = rows_of_task(l, call), of_head = l.m_tiles() * l.strips(rows) * l.n_tiles();
+  call.share_out(l.outer_steps() * of_head, l.n_tiles(), of_head, [&](int64_t task, int thread) {
+    const Tile tile = strip_of(l, task, rows).tile;
+    if (tile.rows <= 0) return;
     std::byte* const scratch = call.scratch_of<std::byte>(thread);
     auto* const sums = reinterpret_cast<std::int32_t*>(scratch + i8_panel_bytes);
     gemm_i8(tile.rows, tile.cols, l.k.extent, a + offsets(l.outer, tile.outer).a + tile.m * l.m.a,

@@ -57,6 +57,23 @@ Tile tile_of(const Lowering& lowering, int64_t index) {
           std::min(lowering.n_tile, lowering.n.extent - n)};
 }
 
+Strip strip_of(const Lowering& lowering, int64_t task, int64_t rows) {
+  const int64_t across = lowering.n_tiles(), strips = lowering.strips(rows);
+  Strip strip{task / (across * strips) * across + task % across, task / across % strips * rows, {}};
+  strip.tile = tile_of(lowering, strip.index);
+  strip.tile.m += strip.first;
+  strip.tile.rows = std::min(rows, strip.tile.rows - strip.first);
+  return strip;
+}
+
+int64_t rows_of_task(const Lowering& l, const Call& call) {
+  if (call.threading != Threading::rows) return l.m_tile;
+  const int64_t multiple = l.low ? low_rows : scattered_rows,
+                high = std::max<int64_t>(1, l.outer_steps() * l.m_tiles());
+  const int64_t strips = ceil_div(call.pool.size(), high);  // no sum knows of them
+  return std::min(l.m_tile, ceil_div(ceil_div(l.m_tile, strips), multiple) * multiple);
+}
+
 void add_to_row(const float* addend, int64_t stride, float* z, int64_t z_stride, int64_t n) {
   if (z_stride == 1 && stride == 1)
     vector_add(z, addend, z, n);

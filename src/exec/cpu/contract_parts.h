@@ -74,6 +74,14 @@ struct Tile {
   std::int64_t outer, m, n, rows, cols;  // step of the outer loops, first row and column, size
 };
 Tile tile_of(const Lowering& lowering, std::int64_t index);
+// Some rows of a tile: a task's. Those of the same rows of C follow each other.
+struct Strip {
+  std::int64_t index, first;  // of its tile, and the row in it
+  Tile tile;                  // without rows: behind the last one
+};
+Strip strip_of(const Lowering& lowering, std::int64_t task, std::int64_t rows);
+// All rows of a tile; by rows, few enough for every thread to have some.
+std::int64_t rows_of_task(const Lowering& lowering, const Call& call);
 // Where a tile begins in C.
 inline std::int64_t c_offset(const Lowering& l, const Tile& tile) {
   return offsets(l.outer, tile.outer).c + tile.m * l.m.c + tile.n * l.n.c;

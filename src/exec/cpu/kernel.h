@@ -5,11 +5,13 @@
 // into tasks by shape alone, so results do not depend on the number of threads.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <span>
 #include <string>
 
+#include "base/index.h"
 #include "base/threads.h"
 #include "comm/comm.h"
 #include "exec/common/memo.h"
@@ -21,6 +23,10 @@
 namespace tessera::exec::cpu {
 
 using exec::Tensor;
+
+// Whether the threads share out the work of such a call; else one of them does it.
+bool shared_out(Threading threading, ir::Op op, const ir::Attrs& attrs,
+                std::span<const ir::Type> in);  // threading.cpp
 
 // Bytes of scratch: `shared` once, for what threads hand to each other, and `per_thread` for each
 // of them.
@@ -45,6 +51,21 @@ struct Call {
   // is. `pack` itself writes it.
   std::byte* packed = nullptr;
   std::int64_t packed_bytes = 0;  // they tell its form where a rule has several
+  Threading threading = Threading::automatic;
+
+  // body(task, thread) for every task. By rows a thread takes `row` tasks that follow each other,
+  // which are whole rows of the result, and by heads `head` of them.
+  template <class Body>
+  void share_out(std::int64_t tasks, std::int64_t row, std::int64_t head, const Body& body) const {
+    const std::int64_t asked = threading == Threading::rows    ? row
+                               : threading == Threading::heads ? head
+                                                               : 1,
+                       together = std::max<std::int64_t>(1, asked);  // there may be no head here
+    pool.parallel_for(ceil_div(tasks, together), [&](std::int64_t run, int thread) {
+      for (std::int64_t i = run * together, end = std::min(tasks, i + together); i < end; ++i)
+        body(i, thread);
+    });
+  }
 
   // make(), or what it gave when this step first ran; a kernel keeps one thing.
   template <class T, class Make>

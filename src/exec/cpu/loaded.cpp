@@ -77,6 +77,8 @@ CpuLoaded::CpuLoaded(const plan::Plan& plan, Machine& machine)
       bound.in.push_back(tensor(slot, bound.widen, bound.in.size(), in_types));
     for (const plan::Slot& slot : step.out)
       bound.out.push_back(tensor(slot, bound.round, bound.out.size(), out_types));
+    const bool shared = shared_out(machine.threading, step.op, step.attrs, in_types);
+    bound.pool = shared ? &machine.pool : &machine.alone;
     bound.kernel = f64 ? kernel(step.op).f64 : kernel(step.op).f32;
     if (step.stream == 0) bound.scratch = scratch_of(step.op, step.attrs, in_types, out_types);
     packs_ = packs_ || step.packed;
@@ -151,9 +153,10 @@ void CpuLoaded::read(std::string_view output, std::span<std::byte> bytes) {
 }
 
 Call CpuLoaded::call_of(Bound& bound) {
-  return {bound.step->op,   bound.step->attrs, bound.in,     bound.out,
-          machine_.pool,    bound.scratch,     bound.shared, bound.shared + bound.scratch.shared,
-          &machine_.groups, &bound.memo,       bound.packed, bound.step->packed.type.bytes()};
+  return {bound.step->op,    bound.step->attrs, bound.in,     bound.out,
+          *bound.pool,       bound.scratch,     bound.shared, bound.shared + bound.scratch.shared,
+          &machine_.groups,  &bound.memo,       bound.packed, bound.step->packed.type.bytes(),
+          machine_.threading};
 }
 
 comm::Pending CpuLoaded::start_move(const plan::Step& step, Bound& bound) {
@@ -173,11 +176,11 @@ void CpuLoaded::execute(Bound& bound) {
     return start_move(step, bound)->wait();
   for (const Widened& w : bound.widen)
     widen_low(w.low, reinterpret_cast<const std::uint16_t*>(w.narrow),
-              bound.in[w.index].as<float>(), bound.in[w.index].elements(), machine_.pool);
+              bound.in[w.index].as<float>(), bound.in[w.index].elements(), *bound.pool);
   bound.kernel(call_of(bound));
   for (const Widened& w : bound.round)
     round_to_low(w.low, bound.out[w.index].as<float>(), reinterpret_cast<std::uint16_t*>(w.narrow),
-                 bound.out[w.index].elements(), machine_.pool);
+                 bound.out[w.index].elements(), *bound.pool);
 }
 
 Timeline CpuLoaded::run(int copy, const RunOptions& options) {

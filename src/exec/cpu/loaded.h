@@ -19,8 +19,9 @@ std::int64_t workspace_bytes(ir::Op op, const ir::Attrs& attrs, std::span<const 
 
 // The state that the plans of one executor share.
 struct Machine {
-  Machine(int threads, Groups given, std::string folder)
+  Machine(int threads, Groups given, std::string folder, Threading how)
       : pool(threads),
+        threading(how),
         groups(std::move(given)),
         memory(groups.empty() ? nullptr : groups.begin()->second, std::move(folder)) {}
   std::int64_t file_bytes() const { return memory.file().bytes(); }
@@ -29,7 +30,8 @@ struct Machine {
     return plan.home_of(step.move == plan::Move::fetch ? step.in[0] : step.out[0]) ==
            ir::Home::file;
   }
-  ThreadPool pool;
+  ThreadPool pool, alone{1};  // of a step that threads do not share out
+  Threading threading;
   Groups groups;
   Memory memory;
   std::int64_t runs = 0;    // of all plans
@@ -59,6 +61,7 @@ class CpuLoaded final : public Loaded {
   struct Bound {
     const plan::Step* step = nullptr;
     Kernel kernel = nullptr;
+    ThreadPool* pool = nullptr;
     std::vector<Tensor> in, out;  // as the kernel sees them
     std::vector<Widened> widen, round;
     Scratch scratch;

@@ -40,7 +40,10 @@ template <class Body>
 void for_rows(const Call& call, const Body& body) {
   const std::int64_t c = call.in[0].shape.empty() ? 1 : call.in[0].shape.back();
   if (c == 0) return;
-  for_chunks(call.pool, call.in[0].elements() / c, std::max<std::int64_t>(1, chunk / c),
+  std::int64_t rows = std::max<std::int64_t>(1, chunk / c);
+  if (call.threading == Threading::heads && call.in[0].shape.size() > 1)
+    rows = std::max<std::int64_t>(1, call.in[0].shape.end()[-2]);  // a head's scores
+  for_chunks(call.pool, call.in[0].elements() / c, rows,
              [&](std::int64_t first, std::int64_t count) {
                for (std::int64_t row = first; row < first + count; ++row) body(row * c, c);
              });

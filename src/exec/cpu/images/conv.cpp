@@ -120,7 +120,7 @@ void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) 
       gemm_pack<T>(shape, p.n, p.filters.data(), p.rs, p.cs, task, shared);
     });
   const int64_t across = ceil_div(p.n, tiles.n);
-  call.pool.parallel_for(ceil_div(pixels, tiles.m) * across, [&](int64_t task, int thread) {
+  call.share_out(ceil_div(pixels, tiles.m) * across, across, 1, [&](int64_t task, int thread) {
     const Own own = own_of(call, thread);
     const int64_t first = task / across * tiles.m, rows = std::min(tiles.m, pixels - first);
     const int64_t n0 = task % across * tiles.n, columns = std::min(tiles.n, p.n - n0);

@@ -3,28 +3,19 @@
 // attention would suggest.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/say.h"
-#include "measure/layers.h"
-#include "measure/thread_watch.h"
 #include "report/console.h"
 #include "report/document.h"
-#include "session/init.h"
-#include "session/session.h"
 #include "verbs/bench_ranks.h"
-#include "verbs/verbs.h"
+#include "verbs/layers/bench_layers.h"
 
 namespace tessera::run {
 namespace {
 
 using nlohmann::ordered_json;
-
-double since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The sum over the rows of attention.
 double attention_of(const LayerTimes& times, double (*value)(const LayerRow&)) {
@@ -52,13 +43,15 @@ ordered_json layers_json(const LayerTimes& times, const config::Config& config,
                      {"least", row.all.min / layers},
                      {"most", row.all.max / layers},
                      {"all_layers", row.all.median},
-                     {"gflops", rate_of(row.flops, row.all.median)}});
+                     {"gflops", rate_of(row.flops, row.all.median)},
+                     {"busy", row.busy}});
   }
   ordered_json document = {
       {"model", config.model.name},
       {"batch", batch},
       {"dtype", config.precision.dtype},
       {"threads", config.run.threads},
+      {"threading", config.run.threading},
       {"device", config.run.device},
       {"fused", config.run.fuse},
       {"runs", times.runs},
@@ -75,22 +68,19 @@ ordered_json layers_json(const LayerTimes& times, const config::Config& config,
 }
 
 void print_layers(const LayerTimes& times, const config::Config& config, std::int64_t batch) {
-  const models::ModelConfig& m = config.model;
-  report::say_sentence("{} {}x{}, batch {}, {}, {}, {}: {} layers, median of {} runs\n\n",
-                       m.name.empty() ? m.family : m.name, m.image_h, m.image_w, batch,
-                       config.precision.dtype, layout_heading(config),
-                       config.run.fuse ? "fused kernels" : "every equation its own kernel",
-                       times.layers, times.runs);
+  report::say_sentence("{}\n\n", layers_heading(times, config, batch));
   std::size_t width = 0;
   for (const LayerRow& row : times.rows) width = std::max(width, row.name.size());
-  say(stdout, "{:{}}  {:>12}  {:>23}  {:>6}  {:>11}  {:>6}  {:>8}\n", "part", width, "one layer, s",
-      "least - most", "layers", "together, s", "share", "GFLOP/s");
+  say(stdout, "{:{}}  {:>12}  {:>23}  {:>6}  {:>11}  {:>6}  {:>4}  {:>8}\n", "part", width,
+      "one layer, s", "least - most", "layers", "together, s", "share", "busy", "GFLOP/s");
   for (const LayerRow& row : times.rows) {
     const auto layers = static_cast<double>(row.count);
-    say(stdout, "{:{}}  {:>12.6f}  {:>10.6f} - {:<10.6f}  {:>6}  {:>11.6f}  {:>5.1f}%  {:>8}\n",
+    say(stdout,
+        "{:{}}  {:>12.6f}  {:>10.6f} - {:<10.6f}  {:>6}  {:>11.6f}  {:>5.1f}%  {:>4}  {:>8}\n",
         row.name, width, row.seconds(), row.all.min / layers, row.all.max / layers,
         row.count == 1 ? "" : fmt::format("x {}", row.count), row.all.median,
         times.share(row) * 100,
+        row.busy.empty() ? "" : fmt::format("{:.0f}%", row.mean_busy() * 100),
         row.flops > 0 ? fmt::format("{:.1f}", rate_of(row.flops, row.all.median)) : "");
   }
   say(stdout, "{:{}}  {:>12}  {:>23}  {:>6}  {:>11.6f}  {:>5.1f}%\n\n", "sum", width, "", "", "",
@@ -115,59 +105,24 @@ void print_layers(const LayerTimes& times, const config::Config& config, std::in
 
 }  // namespace
 
-LayerTimes measure_layers(const config::Config& given, std::int64_t batch, std::int64_t repeats) {
-  config::Config config = given;
-  config.batch = {batch, batch, 1};
-  ThreadWatch watch;
-  Session session(config, {}, nullptr, Use::inference);
-  const std::vector<std::uint8_t> images = random_pixels(config.model, batch);
-  session.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
-  const plan::Plan& plan = session.compiled(Goal::predict, batch).plan;
-  LayerRows parts = layer_rows(plan);
-  parts.rows.push_back({rest_part});
-  std::vector<std::vector<double>> seconds(parts.rows.size());  // of a row, by run
-  std::vector<double> whole;
-  session.predict(images, batch);  // warms up
-  const auto begin = std::chrono::steady_clock::now();
-  while (repeats > 0 ? static_cast<std::int64_t>(whole.size()) < repeats
-                     : whole.size() < 5 || (since(begin) < 2 && whole.size() < 200)) {
-    // In turns with runs that are timed from outside alone, so that both meet the same neighbours
-    // on the machine.
-    watch.begin();
-    auto start = std::chrono::steady_clock::now();
-    session.predict(images, batch);
-    whole.push_back(since(start));
-    watch.end();
-    exec::Timeline timeline;
-    start = std::chrono::steady_clock::now();
-    session.predict(images, batch, &timeline);
-    double rest = since(start);
-    for (std::vector<double>& row : seconds) row.push_back(0);
-    for (const exec::Timeline::Span& span : timeline.spans) {
-      if (span.kind != exec::Timeline::compute ||
-          parts.of_step[static_cast<std::size_t>(span.step)] == LayerRows::rest)
-        continue;
-      const double took = (span.end - span.start) * 1e-3;
-      seconds[parts.of_step[static_cast<std::size_t>(span.step)]].back() += took;
-      rest -= took;
-    }
-    seconds.back().back() = std::max(0.0, rest);
-  }
-  LayerTimes out{std::move(parts.rows),
-                 models::layer_count(config.model),
-                 static_cast<std::int64_t>(whole.size()),
-                 plan.cost.flops,
-                 0,
-                 report::quantiles(whole),
-                 watch.busy()};
-  for (std::size_t i = 0; i < out.rows.size(); ++i) {
-    out.rows[i].all = report::quantiles(seconds[i]);
-    out.total_s += out.rows[i].all.median;
-  }
-  return out;
+LayerTimes measure_layers(const config::Config& config, std::int64_t batch, std::int64_t repeats) {
+  std::vector<std::unique_ptr<LayerMeter>> one;
+  one.push_back(std::make_unique<LayerMeter>(config, batch, random_pixels(config.model, batch)));
+  return measure_in_turns(std::move(one), repeats)[0];
+}
+
+std::string layers_heading(const LayerTimes& times, const config::Config& config,
+                           std::int64_t batch) {
+  const models::ModelConfig& m = config.model;
+  return fmt::format("{} {}x{}, batch {}, {}, {}, {}: {} layers, median of {} runs",
+                     m.name.empty() ? m.family : m.name, m.image_h, m.image_w, batch,
+                     config.precision.dtype, layout_heading(config),
+                     config.run.fuse ? "fused kernels" : "every equation its own kernel",
+                     times.layers, times.runs);
 }
 
 int bench_layers(const config::Config& config, const BenchOptions& options) {
+  if (options.compare_threading) return bench_threading(config, options);
   const LayerTimes times = measure_layers(config, options.batch, options.repeats);
   if (options.json)
     report::print_document(layers_json(times, config, options.batch));
