@@ -129,13 +129,16 @@ template <class T>
 void run_tiles(const Call& call, const ContractJob& job) {
   const Lowering& l = job.lowering;
   const bool direct = job.direct();
-  const int64_t tiles = l.tiles(), chunk = l.chunk(), slot = l.m_tile * l.n_tile,
-                pitch = sums_pitch(l), slots = l.k_chunks - (direct ? 1 : 0);
+  const TileSize size = direct ? larger_tiles(l, call.pool.size()) : TileSize{l.m_tile, l.n_tile};
+  const int64_t tiles =
+                    l.outer_steps() * ceil_div(l.m.extent, size.m) * ceil_div(l.n.extent, size.n),
+                chunk = l.chunk(), slot = l.m_tile * l.n_tile, pitch = sums_pitch(l),
+                slots = l.k_chunks - (direct ? 1 : 0);
   float* const partials = call.shared_scratch<float>();
   float* const z = direct ? (job.z ? job.z : job.y).template as<float>() : nullptr;
   call.pool.parallel_for(tiles * l.k_chunks, [&](int64_t task, int thread) {
     const int64_t index = task / l.k_chunks, part = task % l.k_chunks;
-    const Tile tile = tile_of(l, index);
+    const Tile tile = tile_of(l, index, size);
     const int64_t c_at = c_offset(l, tile), k_begin = part * chunk,
                   k_size = std::max<int64_t>(0, std::min(chunk, l.k.extent - k_begin));
     std::byte* const scratch = call.scratch_of<std::byte>(thread);

@@ -49,12 +49,11 @@ bool depends_on_row(const Lowering& l, std::size_t i) {
   });
 }
 
-Tile tile_of(const Lowering& lowering, int64_t index) {
-  const int64_t n = index % lowering.n_tiles() * lowering.n_tile;
-  index /= lowering.n_tiles();
-  const int64_t m = index % lowering.m_tiles() * lowering.m_tile;
-  return {index / lowering.m_tiles(), m, n, std::min(lowering.m_tile, lowering.m.extent - m),
-          std::min(lowering.n_tile, lowering.n.extent - n)};
+Tile tile_of(const Lowering& l, int64_t index, TileSize size) {
+  const int64_t m_tiles = ceil_div(l.m.extent, size.m), n_tiles = ceil_div(l.n.extent, size.n);
+  const int64_t n = index % n_tiles * size.n, m = index / n_tiles % m_tiles * size.m;
+  return {index / n_tiles / m_tiles, m, n, std::min(size.m, l.m.extent - m),
+          std::min(size.n, l.n.extent - n)};
 }
 
 void add_to_row(const float* addend, int64_t stride, float* z, int64_t z_stride, int64_t n) {

@@ -73,7 +73,10 @@ inline bool can_pack(const Lowering& l) { return !l.products && l.n.c == 1 && l.
 struct Tile {
   std::int64_t outer, m, n, rows, cols;  // step of the outer loops, first row and column, size
 };
-Tile tile_of(const Lowering& lowering, std::int64_t index);
+Tile tile_of(const Lowering& lowering, std::int64_t index, TileSize size);
+inline Tile tile_of(const Lowering& l, std::int64_t index) {
+  return tile_of(l, index, {l.m_tile, l.n_tile});
+}
 // Where a tile begins in C.
 inline std::int64_t c_offset(const Lowering& l, const Tile& tile) {
   return offsets(l.outer, tile.outer).c + tile.m * l.m.c + tile.n * l.n.c;
