@@ -109,7 +109,7 @@ class OurProduct {
  public:
   OurProduct(const GemmProduct& p, DType dtype, const config::Config& config)
       : executor_(exec::make_executor(config.run.device, static_cast<int>(config.run.threads))),
-        plan_(plan::lower(program(p, dtype), 0, executor_->target())),
+        plan_(plan::lower(program(p, dtype), 0, target(p))),
         loaded_(executor_->load(plan_)) {
     for (const plan::Binding& input : plan_.inputs) {
       const ir::Type& type = input.slot.type;
@@ -132,6 +132,11 @@ class OurProduct {
     bool persistent = false;
     std::vector<std::byte> bytes;
   };
+  plan::Target target(const GemmProduct& p) const {
+    plan::Target out = executor_->target();
+    out.packs = p.weights;
+    return out;
+  }
   static ir::Program program(const GemmProduct& p, DType dtype) {
     ir::Builder b;
     std::vector<ir::Var> in = {

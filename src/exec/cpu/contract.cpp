@@ -129,14 +129,17 @@ template <class T>
 void run_tiles(const Call& call, const ContractJob& job) {
   const Lowering& l = job.lowering;
   const bool direct = job.direct();
+  const bool whole = direct && call.threading == Threading::automatic;
+  const TileSize size = whole ? larger_tiles(l, call.pool.size()) : TileSize{l.m_tile, l.n_tile};
   const int64_t chunk = l.chunk(), slot = l.m_tile * l.n_tile, pitch = sums_pitch(l),
                 slots = l.k_chunks - (direct ? 1 : 0);
   float* const partials = call.shared_scratch<float>();
   float* const z = direct ? (job.z ? job.z : job.y).template as<float>() : nullptr;
-  const int64_t rows = rows_of_task(l, call), same_rows = l.n_tiles() * l.k_chunks,
-                of_head = l.m_tiles() * l.strips(rows) * same_rows;
+  const int64_t rows = whole ? size.m : rows_of_task(l, call),
+                same_rows = ceil_div(l.n.extent, size.n) * l.k_chunks,
+                of_head = ceil_div(l.m.extent, size.m) * ceil_div(size.m, rows) * same_rows;
   call.share_out(l.outer_steps() * of_head, same_rows, of_head, [&](int64_t task, int thread) {
-    const auto [index, first, tile] = strip_of(l, task / l.k_chunks, rows);
+    const auto [index, first, tile] = strip_of(l, task / l.k_chunks, rows, size);
     if (tile.rows <= 0) return;
     const int64_t part = task % l.k_chunks, c_at = c_offset(l, tile), k_begin = part * chunk,
                   k_size = std::max<int64_t>(0, std::min(chunk, l.k.extent - k_begin));

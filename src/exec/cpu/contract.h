@@ -29,6 +29,14 @@ struct Lowering : Contraction {
     return low ? (even + 31) / 32 * 32 : even;
   }
 };
+// Rows and columns of a task.
+struct TileSize {
+  std::int64_t m = 1, n = 1;
+};
+// Larger tiles of a contraction whose tasks have all of k and sum where C lies, as far as they keep
+// this many threads busy. Bits do not depend on it: an element of C is summed alike in any tile.
+TileSize larger_tiles(const Lowering& lowering, int threads);
+
 // Shapes of x, w and the addends in the order of the signature. `whole_k`: one task sums all of k.
 Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in, bool low = false,
                         bool whole_k = false);

@@ -49,18 +49,17 @@ bool depends_on_row(const Lowering& l, std::size_t i) {
   });
 }
 
-Tile tile_of(const Lowering& lowering, int64_t index) {
-  const int64_t n = index % lowering.n_tiles() * lowering.n_tile;
-  index /= lowering.n_tiles();
-  const int64_t m = index % lowering.m_tiles() * lowering.m_tile;
-  return {index / lowering.m_tiles(), m, n, std::min(lowering.m_tile, lowering.m.extent - m),
-          std::min(lowering.n_tile, lowering.n.extent - n)};
+Tile tile_of(const Lowering& l, int64_t index, TileSize size) {
+  const int64_t m_tiles = ceil_div(l.m.extent, size.m), n_tiles = ceil_div(l.n.extent, size.n);
+  const int64_t n = index % n_tiles * size.n, m = index / n_tiles % m_tiles * size.m;
+  return {index / n_tiles / m_tiles, m, n, std::min(size.m, l.m.extent - m),
+          std::min(size.n, l.n.extent - n)};
 }
 
-Strip strip_of(const Lowering& lowering, int64_t task, int64_t rows) {
-  const int64_t across = lowering.n_tiles(), strips = lowering.strips(rows);
+Strip strip_of(const Lowering& lowering, int64_t task, int64_t rows, TileSize size) {
+  const int64_t across = ceil_div(lowering.n.extent, size.n), strips = ceil_div(size.m, rows);
   Strip strip{task / (across * strips) * across + task % across, task / across % strips * rows, {}};
-  strip.tile = tile_of(lowering, strip.index);
+  strip.tile = tile_of(lowering, strip.index, size);
   strip.tile.m += strip.first;
   strip.tile.rows = std::min(rows, strip.tile.rows - strip.first);
   return strip;

@@ -73,13 +73,16 @@ inline bool can_pack(const Lowering& l) { return !l.products && l.n.c == 1 && l.
 struct Tile {
   std::int64_t outer, m, n, rows, cols;  // step of the outer loops, first row and column, size
 };
-Tile tile_of(const Lowering& lowering, std::int64_t index);
+Tile tile_of(const Lowering& lowering, std::int64_t index, TileSize size);
 // Some rows of a tile: a task's. Those of the same rows of C follow each other.
 struct Strip {
   std::int64_t index, first;  // of its tile, and the row in it
   Tile tile;                  // without rows: behind the last one
 };
-Strip strip_of(const Lowering& lowering, std::int64_t task, std::int64_t rows);
+Strip strip_of(const Lowering& lowering, std::int64_t task, std::int64_t rows, TileSize size);
+inline Strip strip_of(const Lowering& l, std::int64_t task, std::int64_t rows) {
+  return strip_of(l, task, rows, {l.m_tile, l.n_tile});
+}
 // All rows of a tile; by rows, few enough for every thread to have some.
 std::int64_t rows_of_task(const Lowering& lowering, const Call& call);
 // Where a tile begins in C.

@@ -12,6 +12,9 @@
 #include <cstdint>
 #include <utility>
 
+#if HWY_ARCH_ARM_A64
+#include "exec/cpu/gemm/f32_arm.h"
+#endif
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/tile-inl.h"
 
@@ -49,6 +52,9 @@ void tile_f32(int64_t k, const void* a, const void* b, const TileOut& out) {
 
 template <int P>
 void pack_f32(const Lanes& l, void* panel) {
+#if HWY_ARCH_ARM_A64
+  if (P == R && l.used == R && l.k_step == 1) return pack_f32_rows(l, static_cast<float*>(panel));
+#endif
   pack<P>(l.used, l.k, static_cast<const float*>(l.from), l.lane_step, l.k_step,
           static_cast<float*>(panel));
 }
@@ -116,18 +122,17 @@ void tile_rows_f32(const ScatteredRows& a, int64_t k0, int64_t k, const void* b,
 }
 
 const Micro* f32_micro_here() {
-  static constexpr Micro micro{.name = "f32",
-                               .rows = R,
-                               .columns = NR,
-                               .group = 1,
-                               .a_bytes = R * 4,
-                               .b_bytes = NR * 4,
-                               .k_block = 384,
-                               .pack_a = pack_f32<R>,
-                               .pack_b = pack_f32<NR>,
-                               .tile = tile_f32,
-                               .tile_rows = HWY_ARCH_ARM ? nullptr : tile_rows_f32,
-                               .pack_pieces = HWY_ARCH_ARM ? pack_pieces : nullptr};
+  static constexpr Micro micro {
+    .name = "f32", .rows = R, .columns = NR, .group = 1, .a_bytes = R * 4, .b_bytes = NR * 4,
+    .k_block = 384,
+#if HWY_ARCH_ARM_A64
+    .a_block = most_a_block, .pack_a = pack_f32<R>, .pack_b = pack_f32<NR>, .tile = tile_f32_arm,
+#else
+    .pack_a = pack_f32<R>, .pack_b = pack_f32<NR>, .tile = tile_f32,
+#endif
+    .tile_rows = HWY_ARCH_ARM ? nullptr : tile_rows_f32,
+    .pack_pieces = HWY_ARCH_ARM ? pack_pieces : nullptr
+  };
   return &micro;
 }
 

@@ -16,6 +16,7 @@ using std::int64_t;
 constexpr int64_t most_n_block = 384;
 static_assert(sizeof(float) * 384 * (most_n_block + 12) <= gemm_scratch_bytes &&
               sizeof(Low) * low_k_block * (most_n_block + low_rows) <= gemm_scratch_bytes &&
+              most_a_block + 64 + panel_columns * 768 * 2 <= gemm_scratch_bytes &&
               sizeof(float) * 384 * 12 <= panel_bytes && gemm_scratch_bytes % 64 == 0);
 
 template <class T>
@@ -50,75 +51,117 @@ class MicroState {
 std::byte* bytes(void* p) { return static_cast<std::byte*>(p); }
 const std::byte* bytes(const void* p) { return static_cast<const std::byte*>(p); }
 
-// All panels of A against `n_size` columns of B from n0 on; `b_panel(j)` is the panel of column j
-// of them, with k_size numbers from k0 on.
-template <class T, class PanelOf>
-void run_block(const Micro& micro, const Problem<T>& p, int64_t n0, int64_t n_size, int64_t k0,
-               int64_t k_size, const PanelOf& b_panel, void* a_panel) {
-  const int64_t padded = micro.padded(k_size), a_bytes = padded * micro.a_bytes;
-  const int64_t step = micro.rows * micro.a_panels(padded);
-  for (int64_t first = 0; first < p.m; first += step) {
-    const int64_t end = std::min(p.m, first + step);
-    std::byte* panel = bytes(a_panel);
-    for (int64_t i = first; i < end; i += micro.rows, panel += a_bytes)
-      micro.pack_a({.used = std::min(micro.rows, p.m - i),
-                    .k = k_size,
-                    .padded = padded,
-                    .from = p.a + i * p.rs_a + k0 * p.cs_a,
-                    .lane_step = p.rs_a,
-                    .k_step = p.cs_a},
-                   panel);
-    for (int64_t j = 0; j < n_size; j += micro.columns) {
-      panel = bytes(a_panel);
-      for (int64_t i = first; i < end; i += micro.rows, panel += a_bytes)
-        micro.tile(padded, panel, b_panel(j),
-                   {.c = p.c + i * p.rs_c + (n0 + j) * p.cs_c,
-                    .rs = p.rs_c,
-                    .cs = p.cs_c,
-                    .rows = std::min(micro.rows, p.m - i),
-                    .cols = std::min(micro.columns, n_size - j),
-                    .alpha = p.alpha,
-                    .beta = k0 == 0 ? p.beta : 1});
-    }
+// A range of rows or columns of a product.
+struct Part {
+  int64_t first, size;
+};
+
+// All lanes of `all`, `width` to a panel, which has `bytes` for each number of k. Lanes that lie
+// side by side are read along, a few numbers of k at a time.
+void pack_panels(const Micro& micro, Pack pack, const Lanes& all, int64_t element, int64_t width,
+                 int64_t bytes, std::byte* to) {
+  const int64_t step = all.lane_step == 1 ? low_group : all.k;
+  const auto* const from = static_cast<const std::byte*>(all.from);
+  for (int64_t k = 0; k < all.k; k += step) {
+    const int64_t size = std::min(step, all.k - k);
+    for (int64_t lane = 0; lane < all.used; lane += width)
+      pack({.used = std::min(width, all.used - lane),
+            .k = size,
+            .padded = micro.padded(size),
+            .from = from + (lane * all.lane_step + k * all.k_step) * element,
+            .lane_step = all.lane_step,
+            .k_step = all.k_step},
+           to + lane / width * all.padded * bytes + k * bytes);
   }
 }
-
-// Columns of a block of B: what `packed` has room for beside panels of A.
-int64_t n_block_of(const Micro& micro, int64_t k, int64_t element) {
-  const int64_t a_bytes = std::max(micro.a_block, k * micro.a_bytes),
-                fit = (int64_t{gemm_scratch_bytes} - a_bytes) / (k * element);
-  return std::min(most_n_block, fit / panel_columns * panel_columns);
-}
-
-// `packed` holds a block of B and, behind it, panels of A.
 template <class T>
-void run(const Micro& micro, const Problem<T>& p, void* packed) {
-  const MicroState state(micro);
-  const int64_t k_step = micro.k_step(p.k), n_block = n_block_of(micro, k_step, sizeof(T));
-  void* const a_panel = bytes(packed) + micro.padded(k_step) * n_block * int64_t{sizeof(T)};
-  for (int64_t n0 = 0; n0 < p.n; n0 += n_block) {
-    const int64_t n_size = std::min(n_block, p.n - n0);
-    for (int64_t k0 = 0; k0 < p.k; k0 += k_step) {
-      const int64_t k_size = std::min(k_step, p.k - k0), padded = micro.padded(k_size);
-      const int64_t panel = padded * micro.b_bytes;  // of micro.columns columns
-      // Contiguous rows of B are read along, a few at a time.
-      const int64_t q_step = p.cs_b == 1 ? low_group : k_size;
-      for (int64_t q = 0; q < k_size; q += q_step) {
-        const int64_t q_size = std::min(q_step, k_size - q);
-        for (int64_t j = 0; j < n_size; j += micro.columns)
-          micro.pack_b({.used = std::min(micro.columns, n_size - j),
-                        .k = q_size,
-                        .padded = micro.padded(q_size),
-                        .from = p.b + (k0 + q) * p.rs_b + (n0 + j) * p.cs_b,
-                        .lane_step = p.cs_b,
-                        .k_step = p.rs_b},
-                       bytes(packed) + j / micro.columns * panel + q * micro.b_bytes);
-      }
-      run_block(
-          micro, p, n0, n_size, k0, k_size,
-          [&](int64_t j) { return bytes(packed) + j / micro.columns * panel; }, a_panel);
+void pack_rows(const Micro& micro, const Problem<T>& p, Part rows, Part k, std::byte* to) {
+  pack_panels(micro, micro.pack_a,
+              {.used = rows.size,
+               .k = k.size,
+               .padded = micro.padded(k.size),
+               .from = p.a + rows.first * p.rs_a + k.first * p.cs_a,
+               .lane_step = p.rs_a,
+               .k_step = p.cs_a},
+              sizeof(T), micro.rows, micro.a_bytes, to);
+}
+template <class T>
+void pack_columns(const Micro& micro, const Problem<T>& p, Part columns, Part k, std::byte* to) {
+  pack_panels(micro, micro.pack_b,
+              {.used = columns.size,
+               .k = k.size,
+               .padded = micro.padded(k.size),
+               .from = p.b + k.first * p.rs_b + columns.first * p.cs_b,
+               .lane_step = p.cs_b,
+               .k_step = p.rs_b},
+              sizeof(T), micro.columns, micro.b_bytes, to);
+}
+
+// Packed rows with columns whose packed panels are `b_pitch` bytes apart: each panel of B meets all
+// of A.
+template <class T>
+void multiply(const Micro& micro, const Problem<T>& p, Part rows, Part columns, Part k,
+              const std::byte* a, const std::byte* b, int64_t b_pitch) {
+  const int64_t padded = micro.padded(k.size), a_bytes = padded * micro.a_bytes,
+                tiles = (rows.size + micro.rows - 1) / micro.rows;
+  for (int64_t j = 0; j < columns.size; j += micro.columns, b += b_pitch) {
+    const bool last = j + micro.columns >= columns.size;
+    NextPanel next(micro, last ? nullptr : b + b_pitch, padded, tiles);
+    const std::byte* panel = a;
+    for (int64_t i = 0; i < rows.size; i += micro.rows, panel += a_bytes) {
+      next.fetch_share();
+      micro.tile(padded, panel, b,
+                 {.c = p.c + (rows.first + i) * p.rs_c + (columns.first + j) * p.cs_c,
+                  .rs = p.rs_c,
+                  .cs = p.cs_c,
+                  .rows = std::min(micro.rows, rows.size - i),
+                  .cols = std::min(micro.columns, columns.size - j),
+                  .alpha = p.alpha,
+                  .beta = k.first == 0 ? p.beta : 1});
     }
   }
+}
+
+// body(range) for [0, all) in steps.
+template <class Body>
+void in_steps(int64_t all, int64_t step, const Body& body) {
+  for (int64_t at = 0; at < all; at += step) body(Part{at, std::min(step, all - at)});
+}
+
+// `packed` holds a block of the operand that stays in the second-level cache and, behind it, panels
+// of the other.
+template <class T>
+void run(const Micro& micro, const Problem<T>& p, std::byte* packed) {
+  const MicroState state(micro);
+  const int64_t k_step = micro.k_step(p.k), padded = micro.padded(k_step);
+  const auto pitch = [&](Part k) { return micro.padded(k.size) * micro.b_bytes; };
+  if (micro.a_block > 0) {
+    const int64_t m_step = micro.rows * micro.a_panels(padded);
+    std::byte* const b = packed + (m_step / micro.rows * padded * micro.a_bytes + 63) / 64 * 64;
+    in_steps(p.k, k_step, [&](Part k) {
+      in_steps(p.m, m_step, [&](Part rows) {
+        pack_rows(micro, p, rows, k, packed);
+        in_steps(p.n, panel_columns, [&](Part columns) {
+          pack_columns(micro, p, columns, k, b);
+          multiply(micro, p, rows, columns, k, packed, b, pitch(k));
+        });
+      });
+    });
+    return;
+  }
+  const int64_t fit = (int64_t{gemm_scratch_bytes} - padded * micro.a_bytes) /
+                      (padded * int64_t{sizeof(T)}),
+                n_step = std::min(most_n_block, fit / panel_columns * panel_columns);
+  std::byte* const a = packed + padded * n_step * int64_t{sizeof(T)};
+  in_steps(p.n, n_step, [&](Part columns) {
+    in_steps(p.k, k_step, [&](Part k) {
+      pack_columns(micro, p, columns, k, packed);
+      in_steps(p.m, micro.rows, [&](Part rows) {
+        pack_rows(micro, p, rows, k, a);
+        multiply(micro, p, rows, columns, k, a, packed, pitch(k));
+      });
+    });
+  });
 }
 
 // C = beta C, where there is nothing to multiply.
@@ -144,9 +187,11 @@ void gemm(int64_t m, int64_t n, int64_t k, float alpha, const T* a, int64_t rs_a
   // Vectors run along the columns of C: where its rows are the contiguous ones, compute the
   // transpose.
   if (cs_c != 1 && rs_c == 1)
-    run<T>(micro<T>(), {n, m, k, alpha, b, cs_b, rs_b, a, cs_a, rs_a, beta, c, cs_c, rs_c}, packed);
+    run<T>(micro<T>(), {n, m, k, alpha, b, cs_b, rs_b, a, cs_a, rs_a, beta, c, cs_c, rs_c},
+           bytes(packed));
   else
-    run<T>(micro<T>(), {m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c}, packed);
+    run<T>(micro<T>(), {m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c},
+           bytes(packed));
 }
 
 template <class T>
@@ -178,13 +223,15 @@ void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int6
   const MicroState state(kernel);
   const Problem<T> p{m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1};
   const int64_t k_step = kernel.k_step(k), k_all = padded_k<T>(b.k_all);
-  for (int64_t k0 = 0; k0 < k; k0 += k_step)
-    run_block(
-        kernel, p, 0, n, k0, std::min(k_step, k - k0),
-        [&](int64_t j) {
-          return bytes(b.data + (b.n0 + j) * k_all) + (b.k0 + k0) * kernel.b_bytes;
-        },
-        panel);
+  const int64_t m_step = kernel.rows * kernel.a_panels(kernel.padded(k_step));
+  in_steps(k, k_step, [&](Part part) {
+    in_steps(m, m_step, [&](Part rows) {
+      pack_rows(kernel, p, rows, part, bytes(panel));
+      multiply(kernel, p, rows, {0, n}, part, bytes(panel),
+               bytes(b.data + b.n0 * k_all) + (b.k0 + part.first) * kernel.b_bytes,
+               k_all * kernel.b_bytes);
+    });
+  });
 }
 
 #define TESSERA_GEMM_OF(T)                                                                      \

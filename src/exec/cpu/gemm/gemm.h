@@ -15,8 +15,8 @@ namespace tessera::exec::cpu {
 // Bytes of the buffer that a product packs its operands into: the calling thread's own, so that a
 // plan counts it.
 inline constexpr std::size_t gemm_scratch_bytes = sizeof(float) * 384 * (384 + 12);
-// A panel of A alone, and beside it rows that are gathered before they are packed.
-inline constexpr std::int64_t panel_bytes = low_rows * low_k_block * 2 + 12 * low_k_block * 2;
+// Panels of A alone, and beside them rows that are gathered before they are packed.
+inline constexpr std::int64_t panel_bytes = most_a_block + low_rows * low_k_block * 2;
 
 // A is m x k, B is k x n, C is m x n; rs_ is the distance between rows, cs_ between columns, in
 // elements; `packed` has gemm_scratch_bytes, 64-byte aligned. Safe to call from many threads at

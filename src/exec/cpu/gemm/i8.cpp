@@ -110,7 +110,12 @@ void gemm_i8(int64_t m, int64_t n, int64_t k, const std::int8_t* a, int64_t rs_a
       for (int64_t j = 0; j < n; j += kernel.columns) {
         const std::int8_t* const b = packed + (n0 + j) * column_bytes(k);
         const std::byte* at = static_cast<const std::byte*>(panel);
-        for (int64_t i = first; i < end; i += kernel.rows, at += a_bytes)
+        const bool last = j + kernel.columns >= n;
+        NextPanel next(kernel,
+                       last ? nullptr : b + kernel.columns * column_bytes(k) + k0 * kernel.b_bytes,
+                       padded, (end - first + kernel.rows - 1) / kernel.rows);
+        for (int64_t i = first; i < end; i += kernel.rows, at += a_bytes) {
+          next.fetch_share();
           kernel.tile(
               padded, in_place ? static_cast<const void*>(from) : at, b + k0 * kernel.b_bytes,
               {.rs = rs_c,
@@ -120,6 +125,7 @@ void gemm_i8(int64_t m, int64_t n, int64_t k, const std::int8_t* a, int64_t rs_a
                .sums = c + i * rs_c + j,
                .start = reinterpret_cast<const std::int32_t*>(b + padded_i8(k) * kernel.columns),
                .a_pitch = in_place ? rs_a : padded});
+        }
       }
     }
   }

@@ -15,8 +15,8 @@ namespace tessera::exec::cpu {
 inline constexpr std::int64_t i8_most_k = (std::int64_t{1} << 17) - 1;
 // Bounds that hold for every micro-kernel of i8 (micro.h has those of bf16).
 inline constexpr std::int64_t i8_group = 64, i8_rows = 32;
-// A panel of A, 64-byte aligned.
-inline constexpr std::int64_t i8_panel_bytes = 32 * 1024;
+// Panels of A, 64-byte aligned: as many as a block (micro.h) has, or one.
+inline constexpr std::int64_t i8_a_block = 264 * 1024, i8_panel_bytes = i8_a_block;
 
 // Bytes of B, k x n, packed: whole panels of columns, each with all of k and one i32 per column.
 std::int64_t packed_i8_bytes(std::int64_t k, std::int64_t n);

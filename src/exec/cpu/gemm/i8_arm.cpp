@@ -33,7 +33,7 @@ TESSERA_ARM_INLINE void put_i8_rows(std::integer_sequence<int, R...>, const int3
 
 TESSERA_SMMLA void tile_smmla(int64_t k, const void* a, const void* b, const TileOut& out) {
   int32x4_t sums[mmla_sums];
-  TESSERA_MMLA_SUMS("smmla", "16b", sums, k / 16, a, b);
+  TESSERA_MMLA_SUMS("smmla", "16b", sums, k / 8, a, b);
   constexpr auto rows = std::make_integer_sequence<int, mmla_rows>();
   if (out.cols == mmla_columns) return put_i8_rows(rows, sums, out);
   std::int32_t part[mmla_rows * mmla_columns];
@@ -74,7 +74,7 @@ constexpr Micro smmla_micro{.name = "smmla",
                             .a_bytes = mmla_rows,
                             .b_bytes = mmla_columns,
                             .k_block = 1024,
-                            .a_block = mmla_a_block,
+                            .a_block = i8_a_block,
                             .pack_a = pack_i8_eights<mmla_rows>,
                             .pack_b = pack_i8_eights<mmla_columns>,
                             .tile = tile_smmla};

@@ -51,9 +51,10 @@ void put_part(const float* part, const TileOut& out) {
 }
 
 TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const TileOut& out) {
-  float32x4_t sums[mmla_sums];
-  TESSERA_MMLA_SUMS("bfmmla", "8h", sums, k / 8, a, b);
   constexpr auto rows = std::make_integer_sequence<int, mmla_rows>();
+  fetch_rows(rows, out);
+  float32x4_t sums[mmla_sums];
+  TESSERA_MMLA_SUMS("bfmmla", "8h", sums, k / 4, a, b);
   if (out.cols == mmla_columns && out.cs == 1)
     return out.alpha == 1 && out.beta == 0 ? put_rows<true>(rows, sums, out)
                                            : put_rows<false>(rows, sums, out);
@@ -98,7 +99,7 @@ constexpr Micro bfmmla_micro{.name = "bfmmla",
                              .a_bytes = mmla_rows * 2,
                              .b_bytes = mmla_columns * 2,
                              .k_block = 768,
-                             .a_block = mmla_a_block,
+                             .a_block = most_a_block,
                              .pack_a = pack_rows,
                              .pack_b = pack_columns,
                              .tile = tile_bfmmla,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
@@ -50,7 +51,9 @@ struct Micro {
   std::int64_t group = 1;                 // panels hold k in whole groups
   std::int64_t a_bytes = 0, b_bytes = 0;  // of one number of k in a panel
   std::int64_t k_block = 384;             // k of the panels that fit the first-level cache
-  std::int64_t a_block = 0;               // bytes of panels of A that a panel of B meets together
+  // Bytes of panels of A that stay in the second-level cache while panels of B pass through the
+  // first. 0: it is the other way round, one panel of A meets many of B.
+  std::int64_t a_block = 0;
   bool row_major = false;  // a panel of A is its rows one after the other: a copy of them is one
   Pack pack_a = nullptr, pack_b = nullptr;
   void (*tile)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out) = nullptr;
@@ -66,7 +69,7 @@ struct Micro {
   void (*end)() = nullptr;
 
   std::int64_t padded(std::int64_t k) const { return (k + group - 1) / group * group; }
-  // Panels of A, of a whole block each, that a panel of B meets while it is in cache.
+  // Panels of A, of a whole block of k each, that are packed together.
   std::int64_t a_panels(std::int64_t padded_k) const {
     return std::max<std::int64_t>(1, a_block / (padded_k * a_bytes));
   }
@@ -77,10 +80,30 @@ struct Micro {
   }
 };
 
+// Fetches the panel of B that comes next, a share of it with each of `tiles` tiles; nothing where A
+// is no block.
+class NextPanel {
+ public:
+  NextPanel(const Micro& micro, const void* panel, std::int64_t padded_k, std::int64_t tiles)
+      : at_(static_cast<const std::byte*>(panel)) {
+    const std::int64_t lines = padded_k * micro.b_bytes / line;
+    if (micro.a_block > 0 && panel) share_ = (lines + tiles - 1) / tiles * line;
+  }
+  void fetch_share() {
+    for (std::int64_t at = 0; at < share_; at += line, at_ += line) __builtin_prefetch(at_, 0, 2);
+  }
+
+ private:
+  static constexpr std::int64_t line = 64;
+  const std::byte* at_;
+  std::int64_t share_ = 0;
+};
+
 // Bounds for every micro-kernel of its element type, so that what a plan reserves does not depend
 // on the machine. One whose blocks of k are longer than low_k_block takes fewer columns at a time.
 inline constexpr std::int64_t low_group = 32, low_rows = 32, low_k_block = 512;
 inline constexpr std::int64_t panel_columns = 32;  // panels of B begin at multiples of it
+inline constexpr std::int64_t most_a_block = 264 * 384 * 4;
 
 // That of the best instruction set; `use_low_micro` may have chosen another.
 const Micro& micro_f32();

@@ -8,12 +8,23 @@
 #include <arm_neon.h>
 #include <sys/auxv.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
+
+#include "exec/cpu/gemm/micro.h"
 
 // Sums that a function was not inlined for would go through memory.
 #define TESSERA_ARM_INLINE __attribute__((always_inline)) inline
 
 namespace tessera::exec::cpu {
+
+// The lines of C that a tile will be written to begin to arrive while its sums are made. Rows that
+// do not count may lie anywhere: a fetch of memory that is not there does nothing.
+template <int... I>
+TESSERA_ARM_INLINE void fetch_rows(std::integer_sequence<int, I...>, const TileOut& out) {
+  (__builtin_prefetch(out.c + I * out.rs, 1), ...);
+}
 
 // Whether this machine has the instructions.
 inline bool has_bfmmla() { return (::getauxval(AT_HWCAP2) & 1ul << 14) != 0; }  // HWCAP2_BF16
@@ -21,8 +32,6 @@ inline bool has_smmla() { return (::getauxval(AT_HWCAP2) & 1ul << 13) != 0; }   
 
 inline constexpr int mmla_rows = 6, mmla_columns = 16;
 inline constexpr int mmla_sums = mmla_rows * mmla_columns / 4;
-// Panels of A and one of B (24 KiB) lie in a first-level cache of 64 KiB.
-inline constexpr int mmla_a_block = 20 * 1024;
 
 // clang-format off
 // Row pairs 0, 1 and 2 with the column pair in register r. Sum i * 8 + j is rows 2i and 2i + 1 of
@@ -62,33 +71,40 @@ inline constexpr int mmla_a_block = 20 * 1024;
   TESSERA_MMLA_OUT(s, 12), TESSERA_MMLA_OUT(s, 16), TESSERA_MMLA_OUT(s, 20)
 #define TESSERA_MMLA_USED "v0", "v1", "v2", "v4", "v5", "v6", "v7", "cc", "memory"
 
-// `s` becomes the sums over `pairs` (at least one) pairs of groups of the panels at `a` and `b`.
-// Two pairs a turn: each instruction on pointers and counters costs half a cycle of the 24.
-#define TESSERA_MMLA_SUMS(op, t, s, pairs, a_panel, b_panel)                            \
-  do {                                                                                  \
-    const void *a_at = a_panel, *b_at = b_panel;                                        \
-    std::int64_t left = pairs;                                                          \
-    asm(TESSERA_MMLA_ZEROS                                                              \
-        "subs %[left], %[left], #2\n"                                                   \
-        "b.lt 2f\n"                                                                     \
-        ".p2align 5\n"                                                                  \
-        "1:\n"                                                                          \
-        TESSERA_MMLA_GROUP(op, t, "0", "0")                                             \
-        TESSERA_MMLA_GROUP(op, t, "48", "128")                                          \
-        TESSERA_MMLA_GROUP(op, t, "96", "256")                                          \
-        TESSERA_MMLA_GROUP(op, t, "144", "384")                                         \
-        "add %[a], %[a], #192\n"                                                        \
-        "add %[b], %[b], #512\n"                                                        \
-        "subs %[left], %[left], #2\n"                                                   \
-        "b.ge 1b\n"                                                                     \
-        "2:\n"                                                                          \
-        "tbz %[left], #0, 3f\n"                                                         \
-        TESSERA_MMLA_GROUP(op, t, "0", "0")                                             \
-        TESSERA_MMLA_GROUP(op, t, "48", "128")                                          \
-        "3:\n"                                                                          \
-        : TESSERA_MMLA_OUTS(s), [a] "+r"(a_at), [b] "+r"(b_at), [left] "+r"(left)       \
-        :                                                                               \
-        : TESSERA_MMLA_USED);                                                           \
+// A group `n` of a turn of 16; the pointer to B is 1,024 bytes ahead, which is as far as a load reaches.
+#define TESSERA_MMLA_AT(op, t, n) TESSERA_MMLA_GROUP(op, t, n " * 48", n " * 128 - 1024")
+#define TESSERA_MMLA_FOUR(op, t, n)                                       \
+  TESSERA_MMLA_AT(op, t, "(" n ")") TESSERA_MMLA_AT(op, t, "(" n " + 1)") \
+  TESSERA_MMLA_AT(op, t, "(" n " + 2)") TESSERA_MMLA_AT(op, t, "(" n " + 3)")
+// `s` becomes the sums over `groups` (at least one) groups of the panels at `a` and `b`. A turn of
+// the loop costs a cycle beside the six of each group, hence 16 groups to a turn. The first turn
+// begins late where the groups are no whole turns; x16 is the number of groups it leaves out.
+#define TESSERA_MMLA_SUMS(op, t, s, groups, a_panel, b_panel)                              \
+  do {                                                                                     \
+    std::int64_t left = groups;                                                            \
+    const std::int64_t skipped = -left & 15;                                               \
+    const std::byte* a_at = static_cast<const std::byte*>(a_panel) - skipped * 48;         \
+    const std::byte* b_at = static_cast<const std::byte*>(b_panel) - skipped * 128 + 1024; \
+    asm("neg x16, %[left]\n"                                                               \
+        "and x16, x16, #15\n"                                                              \
+        "add %[left], %[left], x16\n"                                                      \
+        "mov x17, #120\n"                                                                  \
+        "mul x16, x16, x17\n"                                                              \
+        "adr x17, 1f\n"                                                                    \
+        "add x16, x16, x17\n"                                                              \
+        TESSERA_MMLA_ZEROS                                                                 \
+        "br x16\n"                                                                         \
+        ".p2align 5\n"                                                                     \
+        "1:\n"                                                                             \
+        TESSERA_MMLA_FOUR(op, t, "0") TESSERA_MMLA_FOUR(op, t, "4")                        \
+        TESSERA_MMLA_FOUR(op, t, "8") TESSERA_MMLA_FOUR(op, t, "12")                       \
+        "add %[a], %[a], #768\n"                                                           \
+        "add %[b], %[b], #2048\n"                                                          \
+        "subs %[left], %[left], #16\n"                                                     \
+        "b.gt 1b\n"                                                                        \
+        : TESSERA_MMLA_OUTS(s), [a] "+r"(a_at), [b] "+r"(b_at), [left] "+r"(left)          \
+        :                                                                                  \
+        : TESSERA_MMLA_USED, "x16", "x17");                                                \
   } while (false)
 // clang-format on
 

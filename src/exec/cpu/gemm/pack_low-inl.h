@@ -85,6 +85,19 @@ HWY_INLINE void interleave_2(const Low* HWY_RESTRICT from, int64_t k_step, Low* 
   hn::StoreU(hn::InterleaveLower(d8, even, odd), d8, to);
 }
 
+// Six lanes side by side in memory, four of their rows; reads two lanes more.
+HWY_INLINE void interleave_6(const Low* HWY_RESTRICT from, int64_t k_step, Low* HWY_RESTRICT to) {
+  const D8 d8;
+  const auto r0 = hn::LoadU(d8, from), r1 = hn::LoadU(d8, from + k_step),
+             r2 = hn::LoadU(d8, from + 2 * k_step), r3 = hn::LoadU(d8, from + 3 * k_step);
+  const auto even = hn::InterleaveLower(d8, r0, r2), odd = hn::InterleaveLower(d8, r1, r3);
+  hn::StoreU(hn::InterleaveLower(d8, even, odd), d8, to);
+  hn::StoreU(hn::InterleaveUpper(d8, even, odd), d8, to + 8);
+  hn::StoreU(
+      hn::InterleaveLower(d8, hn::InterleaveUpper(d8, r0, r2), hn::InterleaveUpper(d8, r1, r3)), d8,
+      to + 16);
+}
+
 // Lanes whose numbers follow each other: two lanes and two groups of four at once.
 template <int P>
 HWY_INLINE void pair_quads(const Lanes& l, int64_t groups, Low* HWY_RESTRICT to) {
@@ -118,6 +131,10 @@ void pack_groups(const Lanes& l, void* panel) {
   int64_t done = 0, lanes = used / 4 * 4;  // done: groups of the first `lanes` lanes
   if (l.lane_step == 1) {
     if constexpr (G == 4) lanes = used / 2 * 2;
+    // Whole vectors reach two lanes into the row after the last they are of.
+    if constexpr (P == 6 && G == 4)
+      for (; used == P && l.k_step >= 2 && done + 1 < whole; ++done)
+        interleave_6(from + done * G * l.k_step, l.k_step, to + done * pitch);
     for (; done < whole; ++done) {
       const Low* HWY_RESTRICT at = from + done * G * l.k_step;
       for (int64_t lane = 0; lane + 4 <= lanes; lane += 4)

@@ -155,6 +155,7 @@ void gemm_pack(const Scattered<T>& a, int64_t n, const T* const* parts, int64_t 
 template <class T>
 void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed, int64_t n0,
                     int64_t n_size, float* c, int64_t rs_c, const Finish& finish, void* panel) {
+  constexpr int64_t most_rows = 96;  // finished together, while they are in cache
   const Micro& kernel = micro<T>();
   if (a.k() == 0) {
     for (int64_t r = 0; r < m; ++r) std::fill_n(c + r * rs_c, n_size, 0.0f);
@@ -169,7 +170,9 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
                                 : (k_size + low_group - 1) / low_group * low_group;
     const T* const block = packed + k0 * packed_columns(n);
     const bool last = k0 + k_size == a.k();
-    const int64_t a_bytes = padded * kernel.a_bytes, step = kernel.rows * kernel.a_panels(padded);
+    const int64_t a_bytes = padded * kernel.a_bytes,
+                  panels = std::min(kernel.a_panels(padded), most_rows / kernel.rows),
+                  step = kernel.rows * panels;
     for (int64_t start = 0; start < m; start += step) {
       const int64_t end = std::min(m, start + step);
       std::byte* at = a_panel;
@@ -182,6 +185,8 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
       for (int64_t j = 0; j < n_size; j += kernel.columns) {
         const T* const b = block + (n0 + j) * k_there;
         at = a_panel;
+        const bool last_panel = j + kernel.columns >= n_size;
+        NextPanel next(kernel, last_panel ? nullptr : b + kernel.columns * k_there, padded, panels);
         for (int64_t i = start; i < end; i += kernel.rows, at += a_bytes) {
           const TileOut out{.c = c + i * rs_c + j,
                             .rs = rs_c,
@@ -190,6 +195,7 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
                             .cols = std::min(kernel.columns, n_size - j),
                             .alpha = 1,
                             .beta = k0 == 0 ? 0.0f : 1.0f};
+          next.fetch_share();
           if (kernel.tile_rows)
             kernel.tile_rows({a.length, a.rows + i, a.pitch}, k0, k_size, b, out);
           else
