@@ -3,6 +3,7 @@
 
     bench/peers_cpu.py [--rounds 3] [--threads 16] [--tessera build/tessera] [--seconds 1.0]
                        [--cases vit_b_16:8:bf16:infer,resnet50:8:f32:train]
+                       [--peers torch,openvino,onnxruntime]
 
 Needs torch and torchvision; OpenVINO and ONNX Runtime (also onnx) take part in inference where they
 are installed. Convention: a round measures Tessera and then each peer, every second round
@@ -205,14 +206,17 @@ def onnxruntime_step(name, batch, threads, dtype):
 
 
 def peers_of(options, name, batch, dtype, what):
-    steps = best_of_torch(options, name, batch, dtype, what)
+    def takes_part(module):
+        return module in options.peers.split(",") and importlib.util.find_spec(module)
+
+    steps = best_of_torch(options, name, batch, dtype, what) if takes_part("torch") else {}
     if what != "infer":
         return steps
-    if dtype != "int8" and importlib.util.find_spec("openvino"):
+    if dtype != "int8" and takes_part("openvino"):
         steps["openvino"] = openvino_step(name, batch, dtype, options.threads)
     fast_math = dtype == "bf16" and platform.machine() == "aarch64"
-    if (dtype != "bf16" or fast_math) and all(map(importlib.util.find_spec,
-                                                  ("onnxruntime", "onnx"))):
+    if ((dtype != "bf16" or fast_math) and takes_part("onnxruntime")
+            and importlib.util.find_spec("onnx")):
         steps["onnxruntime"] = onnxruntime_step(name, batch, options.threads, dtype)
     return steps
 
@@ -264,6 +268,8 @@ def main():
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seconds", type=float, default=1.0, help="of one measurement of a peer")
     parser.add_argument("--repeats", type=int, default=0, help="of Tessera; 0: as it chooses")
+    parser.add_argument("--peers", default="torch,openvino,onnxruntime",
+                        help="who takes part, with commas between")
     parser.add_argument("--beside", default="f32", choices=["f32", "bf16"],
                         help="int8: what Tessera runs the other layers in")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True,

@@ -18,6 +18,11 @@ namespace {
 
 using std::int64_t;
 
+// Even steps through n, at most `most` long, of whole `unit`s.
+int64_t even_step(int64_t n, int64_t most, int64_t unit) {
+  return ceil_div(ceil_div(n, ceil_div(n, most)), unit) * unit;
+}
+
 // How the tiles of a call lie, and how many are under way at a time.
 struct Tiling {
   int64_t images, h, w, c;  // of the source
@@ -32,8 +37,7 @@ struct Tiling {
     down = ceil_div(out_h, winograd_side), across = ceil_div(out_w, winograd_side);
     constexpr int64_t values = int64_t{1} << 20, fewest = 132;  // in flight, and tiles at least
     const int64_t most = std::max(fewest, values / (winograd_values * (c + n)));
-    const int64_t chunks = std::max<int64_t>(1, ceil_div(tiles(), most));
-    chunk = ceil_div(ceil_div(tiles(), chunks), scattered_rows) * scattered_rows;
+    chunk = tiles() == 0 ? 0 : even_step(tiles(), most, scattered_rows);
     c_pitch = pitch_of(c), n_pitch = pitch_of(n);
   }
   int64_t tiles() const { return images * down * across; }
@@ -188,12 +192,14 @@ void winograd_conv(const Call& call) {
         winograd_input(pixels.data(), g.c, values + i * g.c, g.c_pitch);
       }
     });
-    const int64_t m_tasks = ceil_div(count, m_most), n_tasks = ceil_div(g.n, n_most);
+    const int64_t m_step = even_step(count, m_most, scattered_rows),
+                  n_step = even_step(g.n, n_most, panel_columns);
+    const int64_t m_tasks = ceil_div(count, m_step), n_tasks = ceil_div(g.n, n_step);
     call.pool.parallel_for(winograd_values * n_tasks * m_tasks, [&](int64_t task, int thread) {
-      const int64_t point = task / (n_tasks * m_tasks), m0 = task % m_tasks * m_most,
-                    n0 = task / m_tasks % n_tasks * n_most;
-      multiply(g, values + point * g.c_pitch + m0 * g.c, std::min(m_most, count - m0),
-               filters + point * packed_b_elements<float>(g.c, g.n), n0, std::min(n_most, g.n - n0),
+      const int64_t point = task / (n_tasks * m_tasks), m0 = task % m_tasks * m_step,
+                    n0 = task / m_tasks % n_tasks * n_step;
+      multiply(g, values + point * g.c_pitch + m0 * g.c, std::min(m_step, count - m0),
+               filters + point * packed_b_elements<float>(g.c, g.n), n0, std::min(n_step, g.n - n0),
                products + point * g.n_pitch + m0 * g.n + n0, call.scratch_of<std::byte>(thread));
     });
     call.pool.parallel_for(ceil_div(count, together), [&](int64_t task, int) {
