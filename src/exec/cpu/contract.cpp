@@ -129,7 +129,8 @@ template <class T>
 void run_tiles(const Call& call, const ContractJob& job) {
   const Lowering& l = job.lowering;
   const bool direct = job.direct();
-  const bool whole = direct && call.threading == Threading::automatic;
+  const bool whole =
+      direct && call.threading != Threading::rows && call.threading != Threading::heads;
   const TileSize size = whole ? larger_tiles(l, call.pool.size()) : TileSize{l.m_tile, l.n_tile};
   const int64_t chunk = l.chunk(), slot = l.m_tile * l.n_tile, pitch = sums_pitch(l),
                 slots = l.k_chunks - (direct ? 1 : 0);
