@@ -62,7 +62,7 @@ TESSERA_ARM_INLINE void f32_put_rows(std::integer_sequence<int, I...>, const flo
 
 inline void tile_f32_arm(std::int64_t k, const void* a, const void* b, const TileOut& out) {
   constexpr auto rows = std::make_integer_sequence<int, f32_rows>();
-  fetch_rows(rows, out);
+  if (out.beta != 0) fetch_rows(rows, out);
   float32x4_t s[24];
   const std::int64_t skipped = -k & 15;
   const std::byte* a_at = static_cast<const std::byte*>(a) - skipped * 48;

@@ -52,7 +52,7 @@ void put_part(const float* part, const TileOut& out) {
 
 TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const TileOut& out) {
   constexpr auto rows = std::make_integer_sequence<int, mmla_rows>();
-  fetch_rows(rows, out);
+  if (out.beta != 0) fetch_rows(rows, out);
   float32x4_t sums[mmla_sums];
   TESSERA_MMLA_SUMS("bfmmla", "8h", sums, k / 4, a, b);
   if (out.cols == mmla_columns && out.cs == 1)

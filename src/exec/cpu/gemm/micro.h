@@ -81,13 +81,14 @@ struct Micro {
 };
 
 // Fetches the panel of B that comes next, a share of it with each of `tiles` tiles; nothing where A
-// is no block.
+// is no block, or where panels are so small that all of B stays near.
 class NextPanel {
  public:
   NextPanel(const Micro& micro, const void* panel, std::int64_t padded_k, std::int64_t tiles)
       : at_(static_cast<const std::byte*>(panel)) {
+    constexpr std::int64_t small = 128;
     const std::int64_t lines = padded_k * micro.b_bytes / line;
-    if (micro.a_block > 0 && panel) share_ = (lines + tiles - 1) / tiles * line;
+    if (micro.a_block > 0 && panel && lines >= small) share_ = (lines + tiles - 1) / tiles * line;
   }
   void fetch_share() {
     for (std::int64_t at = 0; at < share_; at += line, at_ += line) __builtin_prefetch(at_, 0, 2);

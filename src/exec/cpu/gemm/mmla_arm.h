@@ -19,7 +19,7 @@
 
 namespace tessera::exec::cpu {
 
-// The lines of C that a tile will be written to begin to arrive while its sums are made. Rows that
+// The lines of C that a tile is added to begin to arrive while its sums are made. Rows that
 // do not count may lie anywhere: a fetch of memory that is not there does nothing.
 template <int... I>
 TESSERA_ARM_INLINE void fetch_rows(std::integer_sequence<int, I...>, const TileOut& out) {
