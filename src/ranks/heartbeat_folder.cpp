@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/check.h"
 #include "base/printable.h"
@@ -204,6 +205,13 @@ HeartbeatFolder new_heartbeat_folder(const fs::path& place) {
   return made;
 }
 
+void HeartbeatFolder::wait_for_dump() const {
+  const auto until =
+      std::chrono::steady_clock::now() + parts_within + std::chrono::milliseconds(400);
+  while (!left(Sign::dumped) && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
 void sweep_heartbeat_folders(const fs::path& place) {
   const auto gone = [](const Seen& process) { return state_of(process) == 'X'; };
   std::error_code ignored;
@@ -220,7 +228,11 @@ void sweep_heartbeat_folders(const fs::path& place) {
 
 void end_job(const HeartbeatFolder& folder, const HeartbeatFolder::Verdict& verdict,
              const fs::path& log, const std::function<void()>& last) {
-  if (!folder.decide(verdict)) std::_Exit(folder.verdict().value_or(verdict).code);
+  if (!folder.decide(verdict)) {
+    const int code = folder.verdict().value_or(verdict).code;
+    if (code == static_cast<int>(ErrorKind::hang)) folder.wait_for_dump();
+    std::_Exit(code);
+  }
   const std::string text = printable_lines("error: " + verdict.text + "\n");
   if (!given_folder()) [[maybe_unused]]
     const ssize_t told = ::write(STDERR_FILENO, text.data(), text.size());

@@ -6,6 +6,7 @@
 // which is what shared file systems promise to answer truthfully.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -61,6 +62,11 @@ class HeartbeatFolder {
   };
   void leave(Sign sign) const;
   bool left(Sign sign) const;
+  // Ranks have so long to add to the dump of a hang; a guard waits longer than that.
+  static constexpr std::chrono::milliseconds parts_within{2400};
+  // A launcher may kill all ranks as soon as one has ended, as MPICH's does: none ends before the
+  // one that writes the dump has written it.
+  void wait_for_dump() const;
   void remove() const;
 
  private:

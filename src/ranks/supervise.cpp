@@ -298,8 +298,10 @@ void judge(JobEnd& end, const JobStart& job, int status, bool begun, bool silent
                                        "nobody saw which",
                                        signal, ::strsignal(signal)),
                            job.mpirun, help));
-  // A rank that ends by itself leaves its code, so this one is mpirun's or its daemon's.
-  if (end.asked == 0 && (!begun || silent) && end.code != 0 && memory_is_short())
+  // A rank that ends by itself leaves its code, so this one is mpirun's or its daemon's; other
+  // hosts need not share the folder.
+  const bool of_mpirun = job.hosts.empty() ? end.code != 0 : is_of_mpirun(end.code);
+  if (end.asked == 0 && (!begun || silent) && of_mpirun && memory_is_short())
     return tell(end, Error(ErrorKind::memory,
                            fmt::format("mpirun ended with {}, and no rank has said why; {}",
                                        end.code, memory_limit_text()),

@@ -20,18 +20,9 @@ namespace {
 
 constexpr double starting_s = 10;  // while a job starts, nobody is called hanging sooner
 constexpr double call_off_s = 1;   // for what a card waits for; a guard waits longer than that
-constexpr auto parts_within = std::chrono::milliseconds(2400);  // a guard waits longer, too
 thread_local Watchdog* mine = nullptr;
 std::mutex all_mutex;
 std::vector<Watchdog*> all;  // of this process
-
-// A launcher may kill all ranks as soon as one has ended, as MPICH's does: none ends before the one
-// that writes the dump has written it.
-void wait_for_dump(const HeartbeatFolder& folder) {
-  const auto until = std::chrono::steady_clock::now() + parts_within;
-  while (!folder.left(HeartbeatFolder::Sign::dumped) && std::chrono::steady_clock::now() < until)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-}
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -124,7 +115,7 @@ void Watchdog::watch() {
         const bool hang = verdict->code == static_cast<int>(ErrorKind::hang);
         if (hang) leave_parts();
         comm::call_off_all(call_off_s);
-        if (hang) wait_for_dump(folder_);
+        if (hang) folder_.wait_for_dump();
         std::_Exit(verdict->code);
       }
       if (options_.hang_s > 0) look_around();
@@ -169,7 +160,7 @@ void Watchdog::look_around() {
   if (!dump.empty()) leave_parts();
   comm::call_off_all(call_off_s);
   end_job(folder_, {error.exit_code(), error.what()}, options_.log, [&] {
-    write_dump(folder_, dump, finding->message, table, parts_within);
+    write_dump(folder_, dump, finding->message, table, HeartbeatFolder::parts_within);
     folder_.leave(HeartbeatFolder::Sign::dumped);
   });
 }

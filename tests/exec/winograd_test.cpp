@@ -179,7 +179,7 @@ TEST(Winograd, IsForInferencesThatMay) {
   EXPECT_TRUE(fast.y.same_bits(run_plan(conv, true, true, 1).y));
 }
 
-// docs/decisions.md: on the shapes of ResNet-50 its error is at most three times that of the sums
+// docs/decisions.md: on the shapes of ResNet-50 its error is two to three times that of the sums
 // as they are written.
 TEST(Winograd, ErrorOnResNet50) {
   for (const Conv& conv : {Conv{1, 56, 56, 64, 64, 1}, Conv{1, 28, 28, 128, 128, 1},

@@ -70,5 +70,23 @@ TEST(Packed, ProductsGiveTheSameBits) {
   EXPECT_GT(packed, all / 2) << "too few cases pack their second operand";
 }
 
+// A product that is large enough for few threads to take larger tiles has the bits of one that many
+// share out.
+TEST(Packed, TilesThatGrowGiveTheSameBits) {
+  for (const ir::DType factors : {ir::DType::f32, ir::DType::bf16}) {
+    Case c{
+        .name = "tiles_that_grow",
+        .op = ir::Op::contract,
+        .attrs = ir::Contract{.sig = "bi,io->bo", .act = "", .out = out},
+        .in = {{.shape = {2000, 300}, .dtype = factors}, {.shape = {300, 768}, .dtype = factors}},
+        .tolerance = {}};
+    const Ran many = run_case(c, false, false, 16);
+    for (const int threads : {1, 2})
+      for (const bool packs : {false, true})
+        EXPECT_TRUE(run_case(c, packs, false, threads).results[0].same_bits(many.results[0]))
+            << name(factors) << ", " << threads << " threads" << (packs ? ", packed" : "");
+  }
+}
+
 }  // namespace
 }  // namespace tessera::test::packed_test

@@ -17,7 +17,8 @@ constexpr int64_t most_n_block = 384;
 static_assert(sizeof(float) * 384 * (most_n_block + 12) <= gemm_scratch_bytes &&
               sizeof(Low) * low_k_block * (most_n_block + low_rows) <= gemm_scratch_bytes &&
               most_a_block + 64 + panel_columns * 768 * 2 <= gemm_scratch_bytes &&
-              sizeof(float) * 384 * 12 <= panel_bytes && gemm_scratch_bytes % 64 == 0);
+              sizeof(float) * 384 * 12 <= panel_bytes && panel_bytes <= gemm_scratch_bytes &&
+              gemm_scratch_bytes % 64 == 0);
 
 template <class T>
 struct Problem {
@@ -57,10 +58,12 @@ struct Part {
 };
 
 // All lanes of `all`, `width` to a panel, which has `bytes` for each number of k. Lanes that lie
-// side by side are read along, a few numbers of k at a time.
+// side by side are read along, a few numbers of k at a time, but where a panel of A is its rows,
+// each with all of k.
 void pack_panels(const Micro& micro, Pack pack, const Lanes& all, int64_t element, int64_t width,
                  int64_t bytes, std::byte* to) {
-  const int64_t step = all.lane_step == 1 ? low_group : all.k;
+  const bool rows = micro.row_major && pack == micro.pack_a;
+  const int64_t step = all.lane_step == 1 && !rows ? low_group : all.k;
   const auto* const from = static_cast<const std::byte*>(all.from);
   for (int64_t k = 0; k < all.k; k += step) {
     const int64_t size = std::min(step, all.k - k);
