@@ -22,7 +22,9 @@ def page(found, whole):
     total = sum(op["ms"] for op in found["ops"])
     floor = sum(op["floor_ms"] for op in found["ops"])
     lines = [f"### {found['model']}, {found['dtype']}, batch {found['batch']}", "",
-             f"Each op by itself: {total:.1f} ms, floor {floor:.1f} ms; peak {found['peak_gflops'] / 1e3:.0f} TFLOP/s, copies {found['copy_gbytes'] / 1e3:.2f} TB/s.", "",
+             f"Each op by itself: {total:.1f} ms, floor {floor:.1f} ms; "
+             f"peak {found['peak_gflops'] / 1e3:.0f} TFLOP/s, "
+             f"copies {found['copy_gbytes'] / 1e3:.2f} TB/s.", "",
              "| op | kernels | floor ms | ms | of the floor |", "|---|---|---|---|---|"]
     by_op = collections.defaultdict(lambda: [0, 0.0, 0.0])
     for op in found["ops"]:
@@ -34,19 +36,23 @@ def page(found, whole):
         lines.append(row(name, calls, ms, least))
     if whole:
         lines += ["", "| kernel | of them | floor ms | ms | of the floor |", "|---|---|---|---|---|"]
-        lines += [row(f"`{op['name']}`", op["calls"], op["ms"], op["floor_ms"]) for op in sorted(found["ops"], key=lambda op: -op["ms"])]
+        lines += [row(f"`{op['name']}`", op["calls"], op["ms"], op["floor_ms"])
+                  for op in sorted(found["ops"], key=lambda op: -op["ms"])]
     lost = sorted(found["ops"], key=lambda op: op["floor_ms"] - op["ms"])[:10]
-    lines += ["", "The ten largest losses: " + ", ".join(f"`{op['name']}` {op['ms'] - op['floor_ms']:.2f} ms" for op in lost) + "."]
+    losses = (f"`{op['name']}` {op['ms'] - op['floor_ms']:.2f} ms" for op in lost)
+    lines += ["", "The ten largest losses: " + ", ".join(losses) + "."]
     return lines
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     parser.add_argument("--whole", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
-    text = "\n\n".join("\n".join(page(json.loads(file.read_text()), options.whole)) for file in options.files) + "\n"
+    pages = (page(json.loads(file.read_text()), options.whole) for file in options.files)
+    text = "\n\n".join("\n".join(lines) for lines in pages) + "\n"
     if options.out:
         options.out.write_text(text)
     else:

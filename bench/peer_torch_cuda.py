@@ -189,8 +189,10 @@ def largest(options):
     for model in options.models.split(","):
         ours, speed = ours_that_runs(options, model)
         theirs = last_that(lambda batch: fits(lambda: torch_steps(model, batch, False)), options.batch)
-        compiled = [fits(lambda: torch_steps(model, batch, True)) for batch in (theirs, theirs + 16) if options.compiled]
-        lines.append(f"| {model} | {ours:,} | {speed:,.0f} | {theirs:,} | {', '.join('fits' if it else 'does not fit' for it in compiled) or '-'} | {ours / theirs:.2f} |")
+        sizes = (theirs, theirs + 16) if options.compiled else ()
+        compiled = ["fits" if fits(lambda: torch_steps(model, batch, True)) else "does not fit"
+                    for batch in sizes]
+        lines.append(f"| {model} | {ours:,} | {speed:,.0f} | {theirs:,} | {', '.join(compiled) or '-'} | {ours / theirs:.2f} |")
         print(lines[-1], file=sys.stderr, flush=True)
         if options.out:
             options.out.write_text("\n".join(lines) + "\n")

@@ -1,5 +1,6 @@
-// A blocked matrix product: B is packed once per block into panels of columns, A a few panels of
-// rows at a time, and a micro-kernel runs along k. Small operands (one head of an attention) matter
+// A blocked matrix product: one operand is packed by blocks that stay in the second-level cache (B,
+// or A where the micro-kernel asks for it), a few panels of the other at a time, and a micro-kernel
+// runs along k. Small operands (one head of an attention) matter
 // as much as large ones, hence the cheap packing. Convention: every element of C is one chain of
 // multiply-adds in the order of k, restarted at each block of k. (Before AVX2 a multiply-add rounds
 // twice, so bits may differ between such machines and others.)
@@ -57,6 +58,16 @@ struct Part {
   int64_t first, size;
 };
 
+template <class T>
+Lanes lanes_of(const Micro& micro, Part lanes, Part k, const T* from, int64_t lane_step,
+               int64_t k_step) {
+  return {.used = lanes.size,
+          .k = k.size,
+          .padded = micro.padded(k.size),
+          .from = from + lanes.first * lane_step + k.first * k_step,
+          .lane_step = lane_step,
+          .k_step = k_step};
+}
 // All lanes of `all`, `width` to a panel, which has `bytes` for each number of k. Lanes that lie
 // side by side are read along, a few numbers of k at a time, but where a panel of A is its rows,
 // each with all of k.
@@ -79,25 +90,13 @@ void pack_panels(const Micro& micro, Pack pack, const Lanes& all, int64_t elemen
 }
 template <class T>
 void pack_rows(const Micro& micro, const Problem<T>& p, Part rows, Part k, std::byte* to) {
-  pack_panels(micro, micro.pack_a,
-              {.used = rows.size,
-               .k = k.size,
-               .padded = micro.padded(k.size),
-               .from = p.a + rows.first * p.rs_a + k.first * p.cs_a,
-               .lane_step = p.rs_a,
-               .k_step = p.cs_a},
-              sizeof(T), micro.rows, micro.a_bytes, to);
+  pack_panels(micro, micro.pack_a, lanes_of(micro, rows, k, p.a, p.rs_a, p.cs_a), sizeof(T),
+              micro.rows, micro.a_bytes, to);
 }
 template <class T>
 void pack_columns(const Micro& micro, const Problem<T>& p, Part columns, Part k, std::byte* to) {
-  pack_panels(micro, micro.pack_b,
-              {.used = columns.size,
-               .k = k.size,
-               .padded = micro.padded(k.size),
-               .from = p.b + k.first * p.rs_b + columns.first * p.cs_b,
-               .lane_step = p.cs_b,
-               .k_step = p.rs_b},
-              sizeof(T), micro.columns, micro.b_bytes, to);
+  pack_panels(micro, micro.pack_b, lanes_of(micro, columns, k, p.b, p.cs_b, p.rs_b), sizeof(T),
+              micro.columns, micro.b_bytes, to);
 }
 
 // Packed rows with columns whose packed panels are `b_pitch` bytes apart: each panel of B meets all

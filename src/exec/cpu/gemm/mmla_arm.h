@@ -2,7 +2,7 @@
 // 2 x 2 one; a row of either factor is 8 bytes, four bf16 or eight i8. The tile is 6 x 16: 24
 // registers of sums hide the latency of four multiplications at a time (16 do not: 79% of the
 // peak), three and four hold operands, and g++ 12 keeps that many sums in registers only in an
-// asm statement. Convention: panels are [k / G][lanes][G], in whole pairs of groups.
+// asm statement. Convention: panels are [k / G][lanes][G].
 #pragma once
 
 #include <arm_neon.h>
