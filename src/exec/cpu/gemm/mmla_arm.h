@@ -71,7 +71,8 @@ inline constexpr int mmla_sums = mmla_rows * mmla_columns / 4;
   TESSERA_MMLA_OUT(s, 12), TESSERA_MMLA_OUT(s, 16), TESSERA_MMLA_OUT(s, 20)
 #define TESSERA_MMLA_USED "v0", "v1", "v2", "v4", "v5", "v6", "v7", "cc", "memory"
 
-// A group `n` of a turn of 16; the pointer to B is 1,024 bytes ahead, which is as far as a load reaches.
+// A group `n` of a turn of 16; the pointer to B is 1,024 bytes ahead, which is as far as a load
+// reaches.
 #define TESSERA_MMLA_AT(op, t, n) TESSERA_MMLA_GROUP(op, t, n " * 48", n " * 128 - 1024")
 #define TESSERA_MMLA_FOUR(op, t, n)                                       \
   TESSERA_MMLA_AT(op, t, "(" n ")") TESSERA_MMLA_AT(op, t, "(" n " + 1)") \
