@@ -9,11 +9,14 @@ namespace tessera::plan {
 void Footprint::add(const Plan& plan) {
   for (const Buffer& buffer : plan.persistent) {
     const auto [it, fresh] =
-        persistent_.try_emplace(buffer.name, Room{buffer.bytes, false, buffer.home});
-    CHECK(fresh || it->second.bytes == buffer.bytes,
+        persistent_.try_emplace(buffer.name, Room{buffer.bytes, false, buffer.home, buffer.aside});
+    Room& room = it->second;
+    CHECK(fresh || room.bytes == buffer.bytes,
           "two plans disagree about the size of " + buffer.name);
-    CHECK(it->second.home == buffer.home, "two plans disagree about where " + buffer.name + " is");
-    it->second.shared |= buffer.shared;
+    if (room.aside != buffer.aside) room.aside = false, room.home = ir::Home::device;
+    CHECK(room.home == buffer.home || buffer.aside,
+          "two plans disagree about where " + buffer.name + " is");
+    room.shared |= buffer.shared;
   }
   arena_ = std::max(arena_, plan.arena_bytes + plan.outside_bytes());
   shared_ = std::max(shared_, plan.shared_bytes);

@@ -16,6 +16,7 @@ class Footprint {
     std::int64_t bytes = 0;
     bool shared = false;  // some plan hands it to other ranks
     ir::Home home = ir::Home::device;
+    bool aside = false;  // no plan reads it in every run (prepare.h)
   };
 
   // Two plans that disagree about the size of a buffer are a mistake: Error(internal).

@@ -275,6 +275,7 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   }
   write_outputs(plan, writer, target);
   add_packed(plan, target);
+  set_aside(plan, target);
   const std::vector<bool> gradients = gradients_of(program);
   plan.memory = by_kind(plan, a, arena, first_workspace, gradients);
   plan.gradients = count_gradients(program, a, gradients);

@@ -54,6 +54,7 @@ struct Buffer {
   std::int64_t bytes = 0;
   bool shared = false;  // ranks hand it to each other
   ir::Home home = ir::Home::device;
+  bool aside = false;  // rests on the host since only what is made once reads it (prepare.h)
 };
 
 struct Binding {

@@ -114,4 +114,24 @@ Prepared prepare(Program& program, const Target& target) {
   return out;
 }
 
+void set_aside(Plan& plan, const Target& target) {
+  if (!target.packs || !target.reaches_host || updates_something(plan.program)) return;
+  std::vector<bool> once(plan.persistent.size()), always(plan.persistent.size());
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    const auto note = [&](const Slot& slot, bool first) {
+      if (slot.base > 0) (first ? once : always)[static_cast<std::size_t>(slot.base - 1)] = true;
+    };
+    for (std::size_t k = 0; k < step.in.size(); ++k)
+      note(step.in[k], i < plan.prepared || (step.packed && step.packs == static_cast<int>(k)));
+    for (const Slot& slot : step.out) note(slot, i < plan.prepared);
+  }
+  for (std::size_t b = 0; b < plan.persistent.size(); ++b) {
+    Buffer& buffer = plan.persistent[b];
+    if (!once[b] || always[b] || buffer.shared || buffer.home != Home::device) continue;
+    buffer.home = Home::host;
+    buffer.aside = true;
+  }
+}
+
 }  // namespace tessera::plan

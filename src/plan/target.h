@@ -40,6 +40,9 @@ struct Target {
   // bytes again, so whoever trains beside it does without.
   bool packs = false;
   PackedRule packed{};  // empty: the kernels pack nothing
+  // Whether kernels read memory of the host where they must: then weights that only what is made
+  // once reads rest there (set_aside in prepare.h).
+  bool reaches_host = false;
   // Whether a kernel of the op takes and gives elements of this type. Empty: always.
   std::function<bool(ir::Op, ir::DType)> supports{};
 

@@ -127,7 +127,7 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
 static std::int64_t weights_on(const plan::Plan& plan, ir::Home home) {
   std::int64_t bytes = 0;
   for (const plan::Buffer& b : plan.persistent)
-    if (b.home == home && b.kind == ir::Input::param) bytes += b.bytes;
+    if (b.home == home && (b.kind == ir::Input::param || b.aside)) bytes += b.bytes;
   return bytes;
 }
 
@@ -142,9 +142,12 @@ std::string away_text(const plan::Plan& plan) {
       what += (what.empty() ? "" : " and ") + report::with_commas(bytes - weights) +
               " bytes of optimizer state";
     const plan::AwayTraffic moved = plan::away_traffic(plan, home);
-    out += fmt::format("  beside it, {}: {}; a step fetches {} and stows {}\n",
-                       home == ir::Home::host ? "on the host" : "in a file", what,
-                       report::with_commas(moved.fetched), report::with_commas(moved.stowed));
+    out += fmt::format("  beside it, {}: {}; ",
+                       home == ir::Home::host ? "on the host" : "in a file", what);
+    out += moved.fetched + moved.stowed == 0
+               ? "read once, before the first step\n"
+               : fmt::format("a step fetches {} and stows {}\n", report::with_commas(moved.fetched),
+                             report::with_commas(moved.stowed));
   }
   return out;
 }

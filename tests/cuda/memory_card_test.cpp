@@ -107,6 +107,38 @@ TEST_F(OnCardMemory, PinningMayBeRefused) {
   EXPECT_EQ(losses(true), losses(false));
 }
 
+// Weights that an inference in bf16 reads once rest on the host, as planned; where the host refuses
+// they stay on the card and the run says so. The logits are those of a session that trains.
+TEST_F(OnCardMemory, WeightsThatAreReadOnceRestOnTheHost) {
+  for (const char* model : {"vit_micro", "swin_micro", "resnet_micro_cifar"}) {
+    SCOPED_TRACE(model);
+    const config::Config c = preset_on("cuda", model, "bf16", 4);
+    const Samples s = samples_of(c.model, 1, 4);
+    const auto logits = [&](run::Use use, std::uint64_t seed, bool refuse) {
+      run::Session session(c, {}, nullptr, use);
+      if (refuse)
+        exec::cuda::simulate_failure("pin memory of the host for weights", 1,
+                                     cudaErrorMemoryAllocation);
+      const plan::Plan plan = session.compiled(Goal::predict, 4).plan;
+      exec::cuda::simulate_failure("", 0, cudaSuccess);
+      const std::int64_t aside = plan.bytes_on(ir::Home::host);
+      EXPECT_EQ(aside > 0, use == run::Use::inference);
+      EXPECT_EQ(session.executor().away_bytes(ir::Home::host), refuse ? 0 : aside);
+      EXPECT_EQ(session.executor().allocated_bytes(), plan.peak_bytes() + (refuse ? aside : 0));
+      EXPECT_EQ(session.executor().notes().size(), refuse ? 1u : 0u);
+      session.load(run::initial_weights(seed + 1));
+      session.predict(s.images, 4);
+      session.load(run::initial_weights(seed));  // made anew
+      return session.predict(s.images, 4);
+    };
+    for (const std::uint64_t seed : {3, 4}) {
+      const std::vector<double> expected = logits(run::Use::training, seed, false);
+      EXPECT_EQ(logits(run::Use::inference, seed, false), expected);
+      EXPECT_EQ(logits(run::Use::inference, seed, true), expected);
+    }
+  }
+}
+
 class OnCardFailures : public OnCard {};
 
 TEST_F(OnCardFailures, ACardThatIsLostEndsTheRunWithItsName) {

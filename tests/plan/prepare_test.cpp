@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "ir/builder.h"
+#include "plan/footprint.h"
 #include "plan/plan.h"
 
 namespace tessera::plan::prepare_test {
@@ -58,6 +60,53 @@ TEST(Prepare, NothingIsKeptWhereWeightsChangeOrNobodyAsks) {
   EXPECT_EQ(lower(product(3, true), 0, {.packs = true}).prepared, 0u);
   EXPECT_EQ(lower(product(3), 0, {}).prepared, 0u);
   EXPECT_TRUE(kept(lower(product(3), 0, {})).empty());
+}
+
+TEST(Prepare, WeightsThatAreReadOnceRestOnTheHostWhereKernelsReachIt) {
+  const Plan beside = lower(product(3), 0, {.packs = true}),
+             aside = lower(product(3), 0, {.packs = true, .reaches_host = true});
+  const auto weights = [](const Plan& plan) {
+    return *std::ranges::find(plan.persistent, "decay", &Buffer::name);
+  };
+  EXPECT_EQ(weights(beside).home, Home::device);
+  EXPECT_EQ(weights(aside).home, Home::host);
+  EXPECT_EQ(aside.bytes_on(Home::host), weights(aside).bytes);
+  EXPECT_EQ(aside.peak_bytes(), beside.peak_bytes() - weights(aside).bytes);
+  EXPECT_EQ(aside.memory.total(), aside.peak_bytes());
+  EXPECT_EQ(kept(aside), kept(beside));
+  for (const Buffer& buffer : aside.persistent)
+    EXPECT_EQ(buffer.home, buffer.name == "decay" ? Home::host : Home::device) << buffer.name;
+  // A training, and whoever reads them in every run, keep them.
+  EXPECT_EQ(lower(product(3, true), 0, {.packs = true, .reaches_host = true}).bytes_on(Home::host),
+            0);
+}
+
+TEST(Prepare, WhatIsPackedIsReadOnceToo) {
+  const PackedRule columns = [](Op op, const Attrs&, const std::vector<Type>& in, int operand) {
+    return op == Op::contract && operand == 1 ? PackedForm{in[1].bytes(), "columns"} : PackedForm{};
+  };
+  const Plan plan = lower(product(3), 0, {.packs = true, .packed = columns, .reaches_host = true});
+  for (const Buffer& buffer : plan.persistent)
+    EXPECT_EQ(buffer.home, buffer.name.starts_with("packed.") ? Home::device : Home::host)
+        << buffer.name;
+}
+
+// A plan that reads them in every run has them on the device, and so have the others then.
+TEST(Prepare, PlansAgreeWhereWeightsRest) {
+  Builder b;
+  const Var bucket =
+      b.input(Input::state, "decay", {DType::f32, {32}, {}}, {}, Role::weights, "decay");
+  const Var x = b.input(Input::batch, "x", {DType::f32, {32}, {}});
+  b.output("y", b.emit1(Op::add, Sig{"a,a->a"}, {x, bucket}, "y"));
+  const Target target{.packs = true, .reaches_host = true};
+  const Plan reads = lower(b.take(), 0, target), aside = lower(product(3), 0, target);
+  for (const bool first : {false, true}) {
+    Footprint room;
+    room.add(first ? reads : aside);
+    room.add(first ? aside : reads);
+    EXPECT_EQ(room.persistent().at("decay").home, Home::device);
+    EXPECT_EQ(room.bytes_on(Home::host), 0);
+  }
 }
 
 }  // namespace

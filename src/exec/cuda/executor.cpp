@@ -29,6 +29,7 @@ plan::Target target_for(const Limits& limits) {
                 const PackedFormRule rule = kernel(op).packed;
                 return rule ? rule(attrs, in, operand, limits) : plan::PackedForm{};
               },
+          .reaches_host = true,
           .supports =
               [arch = limits.arch](ir::Op op, ir::DType dtype) {
                 expect_dtype(arch, dtype);
@@ -50,6 +51,10 @@ class CudaExecutor final : public Executor {
     machine_.here();
     if (more_for(room) > 0) machine_.wait_for_compute("wait for what runs in the arena");
     machine_.memory.make_room(room);
+    if (machine_.memory.kept_weights())
+      machine_.note(
+          "weights that are read once stay on the card, beyond what was planned: memory of the "
+          "host could not be pinned for them; raise the limit on locked memory (ulimit -l)");
   }
   bool fits(const plan::Plan& plan) const override {
     machine_.here();

@@ -57,14 +57,36 @@ Memory::~Memory() { held_by_all() -= held_; }
 std::int64_t Memory::more_for(const plan::Footprint& room) const {
   std::int64_t more = std::max<std::int64_t>(0, room.arena_bytes() - arena_bytes_);
   for (const auto& [name, buffer] : room.persistent())
-    if (buffer.home == ir::Home::device && !persistent_.contains(name)) more += buffer.bytes;
+    if (on_card(buffer) && !persistent_.contains(name)) more += buffer.bytes;
   return more;
+}
+
+// One block for all of them: pinning takes long. The host may refuse; then they stay on the card.
+void Memory::add_aside(const plan::Footprint& room) {
+  std::vector<std::pair<std::string, std::int64_t>> fresh;
+  std::int64_t bytes = 0;
+  for (const auto& [name, asked] : room.persistent()) {
+    if (!asked.aside || on_card(asked) || persistent_.contains(name)) continue;
+    fresh.emplace_back(name, asked.bytes);
+    bytes += asked.bytes;
+  }
+  if (bytes == 0) return;
+  HostBytes block = pin_if_allowed(bytes, "pin memory of the host for weights");
+  kept_weights_ = block.pageable != nullptr;
+  if (kept_weights_) return;
+  std::byte* at = pinned_.emplace_back(std::move(block.pinned)).get();
+  std::memset(at, 0, static_cast<std::size_t>(bytes));
+  for (const auto& [name, size] : fresh) {
+    persistent_.emplace(name, Buffer{at, size, ir::Home::host});
+    at += size;
+  }
+  host_ += bytes;
 }
 
 // Memory of the host is pinned, so that it is copied while the card computes, and zeroed.
 void Memory::add_away(const plan::Footprint& room) {
   for (const auto& [name, asked] : room.persistent()) {
-    if (asked.home == ir::Home::device) continue;
+    if (asked.home == ir::Home::device || asked.aside) continue;
     if (asked.home == ir::Home::file) {
       if (!file_.has(name)) file_.add(name, asked.bytes);
       CHECK(file_.bytes_of(name) == asked.bytes, "two plans disagree about the size of " + name);
@@ -101,19 +123,26 @@ std::byte* Memory::take(std::int64_t bytes, DeviceBytes& keep) {
 }
 
 void Memory::make_room(const plan::Footprint& room) {
-  const std::int64_t more = more_for(room);
+  const auto refuse_too_much = [&] {
+    const std::int64_t more = more_for(room);
+    if (more == 0) return;
+    if (const Room card = room_on_card(); more > card.free) out_of_memory(room, held_, more, card);
+  };
+  refuse_too_much();
   add_away(room);
+  add_aside(room);
+  if (kept_weights_) refuse_too_much();
+  const std::int64_t more = more_for(room);
   if (more == 0) {
     for (const auto& [name, asked] : room.persistent())
       CHECK(asked.home == ir::Home::file || buffer(name).bytes == asked.bytes,
             "two plans disagree about the size of " + name);
     return;
   }
-  if (const Room card = room_on_card(); more > card.free) out_of_memory(room, held_, more, card);
   try {
     std::int64_t fresh = 0;
     for (const auto& [name, asked] : room.persistent()) {
-      if (asked.home != ir::Home::device) continue;
+      if (!on_card(asked)) continue;
       const auto it = persistent_.find(name);
       CHECK(it == persistent_.end() || it->second.bytes == asked.bytes,
             "two plans disagree about the size of " + name);
@@ -124,8 +153,7 @@ void Memory::make_room(const plan::Footprint& room) {
       must(::cudaMemsetAsync(at, 0, static_cast<std::size_t>(fresh), stream_),
            "zero the buffers of a plan");
       for (const auto& [name, asked] : room.persistent())
-        if (asked.home == ir::Home::device &&
-            persistent_.try_emplace(name, Buffer{at, asked.bytes}).second)
+        if (on_card(asked) && persistent_.try_emplace(name, Buffer{at, asked.bytes}).second)
           at += asked.bytes;
     }
     if (room.arena_bytes() > arena_bytes_) {

@@ -45,6 +45,8 @@ class Memory {
   AwayFile& file() { return file_; }
   std::int64_t bytes() const { return held_; }
   std::int64_t host_bytes() const { return host_; }  // pinned, of buffers that rest there
+  // Whether the host refused to take weights aside: they are on the card, beyond its plans.
+  bool kept_weights() const { return kept_weights_; }
   // How often the arena moved: addresses that were taken at an earlier count are stale.
   std::int64_t moves() const { return moves_; }
 
@@ -57,6 +59,10 @@ class Memory {
   const Buffer& buffer(std::string_view name) const;
   std::byte* take(std::int64_t bytes, DeviceBytes& keep);
   void add_away(const plan::Footprint& room);
+  void add_aside(const plan::Footprint& room);
+  bool on_card(const plan::Footprint::Room& asked) const {
+    return asked.home == ir::Home::device || (asked.aside && kept_weights_);
+  }
 
   cudaStream_t stream_;
   std::map<std::string, Buffer, std::less<>> persistent_;
@@ -65,6 +71,7 @@ class Memory {
   AwayFile file_;
   DeviceBytes arena_;
   std::int64_t arena_bytes_ = 0, held_ = 0, moves_ = 0, host_ = 0;
+  bool kept_weights_ = false;
 };
 
 }  // namespace tessera::exec::cuda

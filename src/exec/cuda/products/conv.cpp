@@ -195,7 +195,7 @@ std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& al
                                      .l = s.l,
                                      .stride = s.stride,
                                      .pad = s.pad,
-                                     .workspace = dnn_bytes(s, job.dtype),
+                                     .workspace = dnn_bytes(job.pass, s, job.dtype),
                                      .align_images = same ? std::min(16u, align.images) : 16,
                                      .align_filters = 16,
                                      .align_results = std::min(16u, align.results)},

@@ -30,11 +30,13 @@ inline bool is_product(const ConvSizes& s) {
   return s.k == 1 && s.l == 1 && s.stride == 1 && s.pad == 0;
 }
 
-// Bytes for cuDNN behind the filters: enough for what it usually asks for, never without bound.
-inline std::int64_t dnn_bytes(const ConvSizes& s, ir::DType dtype) {
+// Bytes for cuDNN behind the filters: enough for what it usually asks for, never without bound. The
+// engines of 16-bit elements that are fastest forwards ask for next to nothing.
+inline std::int64_t dnn_bytes(ConvPass pass, const ConvSizes& s, ir::DType dtype) {
   const std::int64_t tensors = (s.images() + s.results()) * ir::size_of(dtype);
-  constexpr std::int64_t most = std::int64_t{256} << 20;
-  return std::min(most, (std::int64_t{32} << 20) + 2 * tensors + 64 * s.filters());
+  constexpr std::int64_t least = std::int64_t{32} << 20, most = std::int64_t{256} << 20;
+  if (pass == ConvPass::forward && ir::is_low(dtype)) return least;
+  return std::min(most, least + 2 * tensors + 64 * s.filters());
 }
 
 // The engines for 16-bit elements that use tensor cores read 16 bytes of channels at once: the
@@ -55,7 +57,7 @@ inline DnnRooms dnn_rooms(ConvPass pass, const ConvSizes& s, ir::DType dtype) {
   const std::int64_t element = ir::size_of(dtype);
   return {.filters = aligned_bytes(wide.filters() * element),
           .images = wide.c == s.c ? 0 : aligned_bytes(wide.images() * element),
-          .rest = dnn_bytes(wide, dtype)};
+          .rest = dnn_bytes(pass, wide, dtype)};
 }
 
 // Bytes of a product's filters that are scaled, and of its offsets in the type of the result.
