@@ -60,5 +60,25 @@ TEST(Prepare, NothingIsKeptWhereWeightsChangeOrNobodyAsks) {
   EXPECT_TRUE(kept(lower(product(3), 0, {})).empty());
 }
 
+// Executors pack behind the steps that are made once, so none of these may read a packed weight.
+TEST(Prepare, WhatIsMadeOnceReadsNoPackedWeight) {
+  Builder b;
+  const Var images = b.input(Input::batch, "images", {DType::f32, {3, 4}, {}});
+  const Type square{DType::f32, {4, 4}, {}};
+  const Var left = b.input(Input::param, "left", square),
+            right = b.input(Input::param, "right", square);
+  const Var both = b.contract("ij,jo->io", left, right, "both");
+  b.output("y", b.contract("bi,io->bo", images, both, "y"));
+  const auto packed = [](Op op, const Attrs&, const std::vector<Type>& in, int operand) {
+    return PackedForm{.bytes = op == Op::contract && operand == 1 ? in[1].bytes() : 0,
+                      .layout = "columns"};
+  };
+  const Plan plan = lower(b.take(), 0, {.packs = true, .packed = packed});
+  ASSERT_EQ(plan.prepared, 1u);
+  EXPECT_FALSE(plan.steps[0].packed);
+  EXPECT_TRUE(plan.steps[1].packed);
+  EXPECT_EQ(plan.memory.total(), plan.peak_bytes());
+}
+
 }  // namespace
 }  // namespace tessera::plan::prepare_test
