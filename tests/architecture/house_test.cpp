@@ -105,6 +105,15 @@ TEST(Architecture, LinesFitIn100Columns) {
                       << columns_of(lines[static_cast<std::size_t>(line) - 1])
                       << " columns; tools/format.sh breaks what it can";
     }
+  for (const std::string folder : {"bench", "tests", "tools"})
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+      if (entry.path().extension() != ".py") continue;
+      int line = 0;
+      for (const std::string& text : lines_of(entry.path())) {
+        ++line;
+        EXPECT_LE(columns_of(text), 100u) << entry.path().string() << ":" << line;
+      }
+    }
 }
 
 struct Function {
