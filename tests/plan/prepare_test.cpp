@@ -1,4 +1,4 @@
-// What a plan computes from weights alone: it comes first, and what the rest reads of it is kept.
+// A plan computes first what follows from weights alone, and keeps what the rest reads of it.
 #include "plan/prepare.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(Prepare, WhatFollowsFromWeightsAloneIsMadeOnce) {
   EXPECT_EQ(plan.steps[0].op, Op::scale);
   EXPECT_EQ(plan.steps[1].op, Op::cast);
   EXPECT_EQ(plan.steps[2].op, Op::contract);
-  // What only the next of these steps reads need not stay.
+  // A value that only the next of these steps reads need not stay.
   EXPECT_EQ(plan.steps[0].out[0].base, 0);
   EXPECT_GT(plan.steps[1].out[0].base, 0);
   EXPECT_EQ(kept(plan).size(), 1u);
