@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Why two ranks and one rank part after some steps: the growth of rounding errors in a training.
 
-The same training runs on one rank, on one rank whose start differs in the last bit of one weight, and on two ranks. Both
-differences are followed step by step. If they grow alike, the second rank adds no error of its own: the training itself doubles any
-error, however small, every few steps.
+The same training runs on one rank, on one rank whose start differs in the last bit of one weight,
+and on two ranks. Both differences are followed step by step. If they grow alike, the second rank
+adds no error of its own: the training itself doubles any error, however small, every few steps.
 
-  bench/chaos.py                                        the batch-16 setting of studies/quick.toml at two learning rates, in f64
-  bench/chaos.py --dtype f32 --lr 2e-3 1e-3 5e-4 2.5e-4 --steps 384    in f32, where a last bit is 2^29 times as much
+  bench/chaos.py
+      the batch-16 setting of studies/quick.toml at two learning rates, in f64
+  bench/chaos.py --dtype f32 --lr 2e-3 1e-3 5e-4 2.5e-4 --steps 384
+      in f32, where a last bit is 2^29 times as much
 The rate is held at its peak after the warm-up, so that the steps do not depend on how many follow.
 """
 import argparse
@@ -22,9 +24,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def flags(lr, steps, dtype):
-    return ["--model", "vit_micro", "--data", "synthetic", "--set", "data.train_size=2048", "--set", "data.test_size=16",
-            "--global-batch", "16", "--lr", repr(lr), "--steps", str(steps), "--threads", "1", "--dtype", dtype,
-            "--set", "lr.schedule=constant", "--set", f"lr.warmup={min(19, steps)}", "--set", "run.eval_every=0", "--set", "checkpoint.keep_best=false"]
+    return ["--model", "vit_micro", "--data", "synthetic", "--set", "data.train_size=2048", "--set",
+            "data.test_size=16",
+            "--global-batch", "16", "--lr", repr(lr), "--steps", str(steps), "--threads", "1",
+            "--dtype", dtype,
+            "--set", "lr.schedule=constant", "--set", f"lr.warmup={min(19, steps)}", "--set",
+            "run.eval_every=0", "--set", "checkpoint.keep_best=false"]
 
 
 def tessera(binary, *words):
@@ -42,7 +47,8 @@ def start_of(binary, folder, dtype):
 
 
 def one_ulp_off(source, target):
-    """Copies a weight file; the last bit of one element of the first two-dimensional tensor is turned. Returns what was changed."""
+    """Copies a weight file; the last bit of one element of the first two-dimensional tensor is
+    turned. Returns what was changed."""
     data = bytearray(source.read_bytes())
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:8 + size])
@@ -66,18 +72,21 @@ def apart(a, b):
 
 
 def doubling(curve, least):
-    """Steps in which a difference doubles, by least squares over the steps at which it is between `least` and 1e-3."""
+    """Steps in which a difference doubles, by least squares over the steps at which it is between
+    `least` and 1e-3."""
     last = next((i for i, d in enumerate(curve) if d > 1e-3), len(curve))
     points = [(i, math.log2(d)) for i, d in enumerate(curve[:last]) if d > least]
     if len(points) < 5:
         return math.inf
     n, sx, sy = len(points), sum(x for x, _ in points), sum(y for _, y in points)
-    slope = (n * sum(x * y for x, y in points) - sx * sy) / (n * sum(x * x for x, _ in points) - sx * sx)
+    above = n * sum(x * y for x, y in points) - sx * sy
+    slope = above / (n * sum(x * x for x, _ in points) - sx * sx)
     return 1 / slope if slope > 0 else math.inf
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=str(ROOT / "build/tessera"))
     parser.add_argument("--lr", type=float, nargs="+", default=[2e-3, 2.5e-4])
     parser.add_argument("--steps", type=int, default=128)
@@ -92,17 +101,24 @@ def main():
         for lr in options.lr:
             curves = {}
             for what, extra in {"one rank": ["--init", start], "one ulp off": ["--init", moved],
-                                "two ranks": ["--init", start, "--np", 2, "--comm", "local"]}.items():
+                                "two ranks": ["--init", start, "--np", 2, "--comm",
+                                              "local"]}.items():
                 run = folder / f"{lr}-{what.replace(' ', '_')}"
-                tessera(options.binary, "train", *flags(lr, options.steps, options.dtype), *extra, "--out", run)
+                tessera(options.binary, "train", *flags(lr, options.steps, options.dtype), *extra,
+                        "--out", run)
                 curves[what] = losses(run)
             least = 1e-14 if options.dtype == "f64" else 1e-6
-            ulp, ranks = apart(curves["one rank"], curves["one ulp off"]), apart(curves["one rank"], curves["two ranks"])
-            print(f"learning rate {lr:g}: last loss {curves['one rank'][-1][0]:.4f}; a difference doubles every "
-                  f"{doubling(ulp, least):.1f} steps (one ulp), {doubling(ranks, least):.1f} steps (two ranks)\n")
+            ulp = apart(curves["one rank"], curves["one ulp off"])
+            ranks = apart(curves["one rank"], curves["two ranks"])
+            print(f"learning rate {lr:g}: last loss {curves['one rank'][-1][0]:.4f}; a difference "
+                  f"doubles every "
+                  f"{doubling(ulp, least):.1f} steps (one ulp), {doubling(ranks, least):.1f} steps "
+                  f"(two ranks)\n")
             print("| step | loss | one ulp off | two ranks |\n|---|---|---|---|")
-            for i in [i for i in range(len(ulp)) if (i + 1) % 16 == 0 and i < 128 or (i + 1) % 64 == 0]:
-                print(f"| {i + 1} | {curves['one rank'][i][0]:.4f} | {ulp[i]:.1e} | {ranks[i]:.1e} |")
+            for i in [i for i in range(len(ulp)) if (i + 1) % 16 == 0 and i < 128
+                      or (i + 1) % 64 == 0]:
+                loss = curves["one rank"][i][0]
+                print(f"| {i + 1} | {loss:.4f} | {ulp[i]:.1e} | {ranks[i]:.1e} |")
             print(flush=True)
 
 

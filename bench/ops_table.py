@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The time budget of a training step as a page: every kernel with its floor, its time and the ratio.
+"""The time budget of a training step as a page: every kernel with its floor, its time and the
+ratio.
 
     tessera bench ops --model M --batch 256 --dtype bf16 --device cuda --json > M.json
     bench/ops_table.py M.json... [--whole] [--out FILE]
@@ -35,7 +36,8 @@ def page(found, whole):
     for name, (calls, ms, least) in sorted(by_op.items(), key=lambda it: -it[1][1]):
         lines.append(row(name, calls, ms, least))
     if whole:
-        lines += ["", "| kernel | of them | floor ms | ms | of the floor |", "|---|---|---|---|---|"]
+        lines += ["", "| kernel | of them | floor ms | ms | of the floor |",
+                  "|---|---|---|---|---|"]
         lines += [row(f"`{op['name']}`", op["calls"], op["ms"], op["floor_ms"])
                   for op in sorted(found["ops"], key=lambda op: -op["ms"])]
     lost = sorted(found["ops"], key=lambda op: op["floor_ms"] - op["ms"])[:10]

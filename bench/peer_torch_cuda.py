@@ -1,14 +1,21 @@
 #!/usr/bin/env python3
-"""Tessera and PyTorch on the same card, side by side: training and inference of vit_b_16, swin_t and resnet50 in bf16.
+"""Tessera and PyTorch on the same card, side by side: training and inference of vit_b_16, swin_t
+and resnet50 in bf16.
 
-    bench/peer_torch_cuda.py [--binary build-cuda/tessera] [--batch 256] [--rounds 2] [--models vit_b_16,swin_t,resnet50] [--cases train,infer,latency] [--largest [--compiled]] [--out FILE]
+    bench/peer_torch_cuda.py [--binary build-cuda/tessera] [--batch 256] [--rounds 2] [--models
+        vit_b_16,swin_t,resnet50] [--cases train,infer,latency] [--largest [--compiled]] [--out
+        FILE]
 
-Needs torch and torchvision with CUDA. Convention: a round is one measurement of Tessera and one of each way of PyTorch (eager, torch.compile), in turns; each gives
-the median of its runs; reported are medians over rounds, their range, and the ratio to PyTorch's best. Images and labels lie on the card for both. PyTorch has
-autocast to bf16, a fused AdamW, channels_last for convolutions and for inference weights in bf16. `latency` is an inference of one image; there PyTorch's calls are
-replayed as CUDA graphs, as Tessera's are. Memory is what each side holds at most: PyTorch's allocator, and what Tessera's plan takes. See bench/README.md.
-With --largest there is another table instead: the largest batch of a training step that fits on the card, in steps of 16 images. Tessera's is what its plan says,
-and is run; PyTorch's is found by trying (eager). With --compiled torch.compile has to make a step of it, too, and one of 16 images more (minutes).
+Needs torch and torchvision with CUDA. Convention: a round is one measurement of Tessera and one of
+each way of PyTorch (eager, torch.compile), in turns; each gives the median of its runs; reported
+are medians over rounds, their range, and the ratio to PyTorch's best. Images and labels lie on the
+card for both. PyTorch has autocast to bf16, a fused AdamW, channels_last for convolutions and for
+inference weights in bf16. `latency` is an inference of one image; there PyTorch's calls are
+replayed as CUDA graphs, as Tessera's are. Memory is what each side holds at most: PyTorch's
+allocator, and what Tessera's plan takes. See bench/README.md. With --largest there is another table
+instead: the largest batch of a training step that fits on the card, in steps of 16 images.
+Tessera's is what its plan says, and is run; PyTorch's is found by trying (eager). With --compiled
+torch.compile has to make a step of it, too, and one of 16 images more (minutes).
 """
 import argparse
 import datetime
@@ -39,7 +46,8 @@ class Torch:
         self.case = case
         self.graph = None
         if case == "train":
-            self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
+            self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05,
+                                               fused=True)
         else:
             model = model.eval().bfloat16()
             self.images = self.images.bfloat16()
@@ -90,13 +98,15 @@ class Torch:
 
 def tessera(options, model, case):
     verb = "train" if case == "train" else "infer"
-    command = [str(options.binary), "bench", verb, "--model", model, "--data", "synthetic:224x224x3,1000", "--device", "cuda", "--dtype", "bf16",
+    command = [str(options.binary), "bench", verb, "--model", model, "--data",
+               "synthetic:224x224x3,1000", "--device", "cuda", "--dtype", "bf16",
                "--batch", str(batch_of(options, case)), "--json"]
     if case == "train":
         command += ["--global-batch", str(options.batch)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"peer_torch_cuda: {' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+        sys.exit(f"peer_torch_cuda: {' '.join(command)} ended with "
+                 f"{done.returncode}:\n{done.stderr}")
     found = json.loads(done.stdout)
     return found["ms"]["median"], found["peak_bytes"]
 
@@ -120,7 +130,8 @@ def row(options, model, case):
             found[way] = []
         except Exception as error:  # what PyTorch cannot compile is said, and left out
             ways.pop(way, None)
-            print(f"peer_torch_cuda: {model} {case} {way}: {str(error).splitlines()[0]}", file=sys.stderr)
+            print(f"peer_torch_cuda: {model} {case} {way}: {str(error).splitlines()[0]}",
+                  file=sys.stderr)
     for _ in range(options.rounds):
         ms, bytes_of["tessera"] = tessera(options, model, case)
         found["tessera"].append(ms)
@@ -164,10 +175,12 @@ def torch_steps(model, batch, compiled):
 
 def planned(options, model, batch):
     """Whether the plan of a step takes no more than the card has to give."""
-    command = [str(options.binary), "explain", "--model", model, "--data", "synthetic:224x224x3,1000", "--device", "cuda", "--dtype", "bf16",
+    command = [str(options.binary), "explain", "--model", model, "--data",
+               "synthetic:224x224x3,1000", "--device", "cuda", "--dtype", "bf16",
                "--global-batch", str(batch), "--no-program", "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
-    return done.returncode == 0 and json.loads(done.stdout)["peak_bytes"] < torch.cuda.mem_get_info()[0]
+    free = torch.cuda.mem_get_info()[0]
+    return done.returncode == 0 and json.loads(done.stdout)["peak_bytes"] < free
 
 
 def ours_that_runs(options, model):
@@ -183,16 +196,20 @@ def ours_that_runs(options, model):
 
 
 def largest(options):
-    lines = [f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, bf16, {datetime.date.today()}", "",
-             "| model | Tessera: largest batch | img/s with it | PyTorch eager: largest batch | torch.compile with that, with 16 more | Tessera's to PyTorch's |",
+    lines = [f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, bf16, "
+             f"{datetime.date.today()}", "",
+             "| model | Tessera: largest batch | img/s with it | PyTorch eager: largest batch | "
+             "torch.compile with that, with 16 more | Tessera's to PyTorch's |",
              "|---|---|---|---|---|---|"]
     for model in options.models.split(","):
         ours, speed = ours_that_runs(options, model)
-        theirs = last_that(lambda batch: fits(lambda: torch_steps(model, batch, False)), options.batch)
+        theirs = last_that(lambda batch: fits(lambda: torch_steps(model, batch, False)),
+                           options.batch)
         sizes = (theirs, theirs + 16) if options.compiled else ()
         compiled = ["fits" if fits(lambda: torch_steps(model, batch, True)) else "does not fit"
                     for batch in sizes]
-        lines.append(f"| {model} | {ours:,} | {speed:,.0f} | {theirs:,} | {', '.join(compiled) or '-'} | {ours / theirs:.2f} |")
+        lines.append(f"| {model} | {ours:,} | {speed:,.0f} | {theirs:,} | "
+                     f"{', '.join(compiled) or '-'} | {ours / theirs:.2f} |")
         print(lines[-1], file=sys.stderr, flush=True)
         if options.out:
             options.out.write_text("\n".join(lines) + "\n")
@@ -200,7 +217,8 @@ def largest(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "build-cuda/tessera")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=2)
@@ -213,9 +231,11 @@ def main():
     options = parser.parse_args()
     if options.largest:
         return largest(options)
-    lines = [f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, CUDA {torch.version.cuda}, bf16, batch {options.batch}, {datetime.date.today()}, "
+    lines = [f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, CUDA "
+             f"{torch.version.cuda}, bf16, batch {options.batch}, {datetime.date.today()}, "
              f"{options.rounds} rounds", "",
-             "| model | | Tessera ms (range) | img/s | PyTorch eager ms | torch.compile ms | best of PyTorch img/s | ratio | GB: Tessera, eager, compile |",
+             "| model | | Tessera ms (range) | img/s | PyTorch eager ms | torch.compile ms | best "
+             "of PyTorch img/s | ratio | GB: Tessera, eager, compile |",
              "|---|---|---|---|---|---|---|---|---|"]
     for model in options.models.split(","):
         for case in options.cases.split(","):
@@ -223,10 +243,16 @@ def main():
             middle = {way: statistics.median(times) for way, times in found.items()}
             digits = 3 if case == "latency" else 2
             best = min(ms for way, ms in middle.items() if way != "tessera")
-            shown = [f"{middle[way]:.{digits}f} ({min(found[way]):.{digits}f}-{max(found[way]):.{digits}f})" if way in found else "-" for way in ("tessera", "eager", "compiled")]
-            memory = ", ".join(f"{held[way] / 1e9:.2f}" if way in held else "-" for way in ("tessera", "eager", "compiled"))
-            speed = {way: batch_of(options, case) / ms * 1000 for way, ms in {"tessera": middle["tessera"], "best": best}.items()}
-            lines.append(f"| {model} | {case} | {shown[0]} | {speed['tessera']:,.0f} | {shown[1]} | {shown[2]} | {speed['best']:,.0f} | {best / middle['tessera']:.2f} | {memory} |")
+            shown = [f"{middle[way]:.{digits}f} "
+                     f"({min(found[way]):.{digits}f}-{max(found[way]):.{digits}f})" if way in found
+                     else "-" for way in ("tessera", "eager", "compiled")]
+            memory = ", ".join(f"{held[way] / 1e9:.2f}" if way in held else "-"
+                               for way in ("tessera", "eager", "compiled"))
+            speed = {way: batch_of(options, case) / ms * 1000 for way,
+                     ms in {"tessera": middle["tessera"], "best": best}.items()}
+            lines.append(f"| {model} | {case} | {shown[0]} | {speed['tessera']:,.0f} | {shown[1]} "
+                         f"| {shown[2]} | {speed['best']:,.0f} | {best / middle['tessera']:.2f} | "
+                         f"{memory} |")
             print(lines[-1], file=sys.stderr, flush=True)
             if options.out:
                 options.out.write_text("\n".join(lines) + "\n")

@@ -54,7 +54,8 @@ class Bench:
 
     def disturb(self, how, out):
         if how != "host":
-            return kill(self.rank(out, 1)["pid"], signal.SIGKILL)
+            pid = self.rank(out, 1).get("pid")  # none: the job has ended meanwhile
+            return pid and kill(pid, signal.SIGKILL)
         lost = self.hosts.names[1]
         for pid in self.hosts.processes(lost):
             kill(pid, signal.SIGKILL)
@@ -76,14 +77,16 @@ class Bench:
                 while self.step(out) < 6 and job.poll() is None:
                     time.sleep(0.05)
                 time.sleep(self.args.after)
-                self.disturb(how, out)
+                if job.poll() is None:
+                    self.disturb(how, out)
                 code = job.wait()
             finally:
                 job.kill()
         said = text_of(out + ".log").decode(errors="replace") + text_of(
             out + "/log.txt").decode(errors="replace")
         if code != 0 or "restart 1: in step" not in said:
-            sys.exit(f"{NAMES[how]}: exit status {code}\n{said}")
+            sys.exit(f"{NAMES[how]}: exit status {code}, the job was not disturbed in its sixth "
+                     f"step or did not go on\n{said}")
         return said, text_of(out + "/weights.safetensors")
 
 

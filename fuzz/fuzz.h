@@ -1,7 +1,7 @@
-// What every fuzz target shares. Convention: a target calls one parser on bytes from a stranger,
-// inside accepts(). The parser may take them, or refuse them with the one kind of tessera::Error
-// that it promises, in words that name the input and fit on a terminal; anything else (another
-// kind, another exception, a sanitizer's report) ends the process and is a finding.
+// This header has what every fuzz target shares. Convention: a target calls one parser on bytes
+// from a stranger, inside accepts(). The parser may take them, or refuse them with the one kind of
+// tessera::Error that it promises, in words that name the input and fit on a terminal; anything
+// else (another kind, another exception, a sanitizer's report) ends the process and is a finding.
 #pragma once
 
 #include <unistd.h>

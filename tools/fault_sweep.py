@@ -4,7 +4,8 @@
     tools/fault_sweep.py                       everything, one process a core
     tools/fault_sweep.py --every 20            every 20th case of each part, to see that it works
     tools/fault_sweep.py --only processes      the parts whose name contains this
-    tools/fault_sweep.py --limit 400           starts no share after 400 s, and says how many were left
+    tools/fault_sweep.py --limit 400           starts no share after 400 s, and says how many were
+        left
     tools/fault_sweep.py --list                the parts
 
 Each part is cut into shares (TESSERA_FAULT_SHARD), each share is a process of faults_test. Exit

@@ -1,4 +1,5 @@
-"""ResNets for make_goldens.py: torchvision's blocks and names with free stages, width, channels and stem."""
+"""ResNets for make_goldens.py: torchvision's blocks and names with free stages, width, channels and
+stem."""
 import copy
 
 import torch
@@ -7,16 +8,22 @@ from torchvision.models.resnet import BasicBlock, Bottleneck
 KEYS = ("image", "channels", "block", "layers", "width", "stem", "classes")
 # name, model, batch: odd on purpose
 SUITE = [
-    ("resnet_basic_cifar", dict(image=[9, 12], channels=3, block="basic", layers=[1, 2], width=5, stem="cifar", classes=7), 5),
-    ("resnet_bottleneck_cifar", dict(image=8, channels=1, block="bottleneck", layers=[2, 1], width=3, stem="cifar", classes=10), 4),
-    ("resnet_basic_imagenet", dict(image=[33, 30], channels=4, block="basic", layers=[1, 1], width=4, stem="imagenet", classes=5), 3),
-    ("resnet_bottleneck_imagenet", dict(image=32, channels=3, block="bottleneck", layers=[1, 1, 1], width=3, stem="imagenet", classes=10), 5),
+    ("resnet_basic_cifar", dict(image=[9, 12], channels=3, block="basic", layers=[1, 2], width=5,
+                                stem="cifar", classes=7), 5),
+    ("resnet_bottleneck_cifar", dict(image=8, channels=1, block="bottleneck", layers=[2, 1],
+                                     width=3, stem="cifar", classes=10), 4),
+    ("resnet_basic_imagenet", dict(image=[33, 30], channels=4, block="basic", layers=[1, 1],
+                                   width=4, stem="imagenet", classes=5), 3),
+    ("resnet_bottleneck_imagenet", dict(image=32, channels=3, block="bottleneck", layers=[1, 1, 1],
+                                        width=3, stem="imagenet", classes=10), 5),
 ]
 
 
 def suite():
-    """(name, model, batch, seed) of each committed golden; a seed that a rounding would upset moves on (make_goldens.golden)."""
-    return [(name, {"family": "resnet"} | model, batch, 201 + i) for i, (name, model, batch) in enumerate(SUITE)]
+    """(name, model, batch, seed) of each committed golden; a seed that a rounding would upset moves
+    on (make_goldens.golden)."""
+    return [(name, {"family": "resnet"} | model, batch, 201 + i) for i,
+            (name, model, batch) in enumerate(SUITE)]
 
 
 class ResNet(torch.nn.Module):
@@ -25,7 +32,8 @@ class ResNet(torch.nn.Module):
         block = Bottleneck if model["block"] == "bottleneck" else BasicBlock
         width, channels = model["width"], model["channels"]
         cifar = model["stem"] == "cifar"
-        self.conv1 = torch.nn.Conv2d(channels, width, 3 if cifar else 7, 1 if cifar else 2, 1 if cifar else 3, bias=False)
+        self.conv1 = torch.nn.Conv2d(channels, width, 3 if cifar else 7, 1 if cifar else 2,
+                                     1 if cifar else 3, bias=False)
         self.bn1 = torch.nn.BatchNorm2d(width)
         self.relu = torch.nn.ReLU()
         self.maxpool = torch.nn.Identity() if cifar else torch.nn.MaxPool2d(3, 2, 1)
@@ -37,7 +45,8 @@ class ResNet(torch.nn.Module):
                 shortcut = None
                 if stride != 1 or inputs != planes * block.expansion:
                     shortcut = torch.nn.Sequential(
-                        torch.nn.Conv2d(inputs, planes * block.expansion, 1, stride, bias=False), torch.nn.BatchNorm2d(planes * block.expansion)
+                        torch.nn.Conv2d(inputs, planes * block.expansion, 1, stride, bias=False),
+                                                   torch.nn.BatchNorm2d(planes * block.expansion)
                     )
                 blocks.append(block(inputs, planes, stride, shortcut))
                 inputs = planes * block.expansion
@@ -52,7 +61,8 @@ class ResNet(torch.nn.Module):
 
 
 def well_conditioned(net, images, labels):
-    """Whether PyTorch's own f32 agrees with its f64: where a ReLU's input is nearly 0, rounding flips it and gradients jump."""
+    """Whether PyTorch's own f32 agrees with its f64: where a ReLU's input is nearly 0, rounding
+    flips it and gradients jump."""
     results = []
     for dtype in (torch.float64, torch.float32):
         twin = copy.deepcopy(net).to(dtype)

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Writes PyTorch's bicubic interpolation of position embeddings and of bias tables, for tests/weights: a small f64 file.
+"""Writes PyTorch's bicubic interpolation of position embeddings and of bias tables, for
+tests/weights: a small f64 file.
 
 Needs torch, torchvision and safetensors; the build and the tests need none of them.
 
     tools/make_interpolation_golden.py tests/golden/interpolation.safetensors
 
-Convention: case NAME has tensors NAME.from [1, T, D] and NAME.to [1, T', D] and metadata NAME = "KIND h w h' w'". KIND class and mean:
-position embeddings with and without a class position; squares with one go through torchvision's interpolate_embeddings, the others through the
-same call it makes. KIND table: Swin's biases by relative position, for windows h x w and h' x w', corners not aligned.
+Convention: case NAME has tensors NAME.from [1, T, D] and NAME.to [1, T', D] and metadata NAME =
+"KIND h w h' w'". KIND class and mean: position embeddings with and without a class position;
+squares with one go through torchvision's interpolate_embeddings, the others through the same call
+it makes. KIND table: Swin's biases by relative position, for windows h x w and h' x w', corners not
+aligned.
 """
 import sys
 
@@ -37,12 +40,14 @@ CASES = [
 def table(x, source, target):
     rows = [tuple(2 * side - 1 for side in window) for window in (source, target)]
     image = x.transpose(1, 2).reshape(1, -1, *rows[0])
-    return functional.interpolate(image, size=rows[1], mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
+    return functional.interpolate(image, size=rows[1], mode="bicubic",
+                                  align_corners=False).flatten(2).transpose(1, 2)
 
 
 def interpolated(x, has_class, source, target):
     if has_class and source[0] == source[1] and target[0] == target[1]:
-        return interpolate_embeddings(target[0], 1, {"encoder.pos_embedding": x})["encoder.pos_embedding"]
+        return interpolate_embeddings(target[0], 1,
+                                      {"encoder.pos_embedding": x})["encoder.pos_embedding"]
     kept, grid = x[:, : int(has_class)], x[:, int(has_class) :]
     image = grid.transpose(1, 2).reshape(1, -1, *source)
     image = functional.interpolate(image, size=target, mode="bicubic", align_corners=True)
@@ -53,10 +58,13 @@ def main():
     generator = torch.Generator().manual_seed(5)
     tensors, metadata = {}, {}
     for name, kind, source, target, dim in CASES:
-        rows = (2 * source[0] - 1) * (2 * source[1] - 1) if kind == "table" else source[0] * source[1] + (kind == "class")
+        rows = source[0] * source[1] + (kind == "class")
+        if kind == "table":
+            rows = (2 * source[0] - 1) * (2 * source[1] - 1)
         x = torch.randn(1, rows, dim, generator=generator, dtype=torch.float64)
         tensors[name + ".from"] = x
-        tensors[name + ".to"] = (table(x, source, target) if kind == "table" else interpolated(x, kind == "class", source, target)).contiguous()
+        tensors[name + ".to"] = (table(x, source, target) if kind == "table"
+                                 else interpolated(x, kind == "class", source, target)).contiguous()
         metadata[name] = f"{kind} {source[0]} {source[1]} {target[0]} {target[1]}"
     save_file(tensors, sys.argv[1], metadata=metadata)
 

@@ -268,7 +268,7 @@ std::vector<Field> run_fields() {
       {"run", "out", AT(run.out), optional(), "run folder; unless given: runs/NAME, shown in the first line of a run"},
       {"run", "device", AT(run.device), one_or_more_of("cpu|cuda"), "where it runs; with commas between them one for each rank: cuda,cpu,cpu"},
       {"run", "threads", AT(run.threads), from(1, 4096), "threads of the executor; unless given: a rank's share of the cores"},
-      {"run", "threading", AT(run.threading), one_of("auto|heads|rows|products"), "what threads of the CPU share out, to the same bits; auto: every op, in tiles; heads: attention, whole heads; rows: every op, whole rows of its result; products: matrix products and convolutions, in tiles; what is not shared out one thread does"},
+      {"run", "threading", AT(run.threading), one_of("auto|heads|rows|products"), "what threads of the CPU share out, to the same bits; auto: every op, in tiles; heads: attention, whole heads; rows: every op, of attention, matrix products and convolutions whole rows of the result; products: matrix products and convolutions, in tiles; what is not shared out one thread does"},
       {"run", "np", AT(run.np), derived(from(1, 65536), "auto"), "ranks to start here; unless given: dp x tp x pp x sp"},
       {"run", "np_min", AT(run.np_min), from(0, 65536), "fewest ranks to go on with when hosts are lost; 0: one copy of the model (tp x pp x sp)"},
       {"run", "restarts", AT(run.restarts), from(0, 1e6), "how many times `train --np` starts its ranks again from the newest checkpoint when one is lost or hangs (docs/failures.md)"},

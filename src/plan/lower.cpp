@@ -1,6 +1,7 @@
 // Program -> Plan for one rank.
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "base/check.h"
 #include "base/index.h"
@@ -179,7 +180,8 @@ void write_outputs(Plan& plan, StepWriter& writer, const Target& target) {
 }
 
 // Weights of a plan that changes none get a buffer for their packed form, where the target wants
-// one. Plans that pack the same weights alike share it by its name.
+// one. Plans that pack the same weights alike share it by its name. Steps that are made once read
+// their weights as they are: executors pack behind them, what they made may be among it.
 void add_packed(Plan& plan, const Target& target) {
   if (!target.packs || !target.packed || updates_something(plan.program)) return;
   const std::size_t given = plan.persistent.size();
@@ -190,7 +192,7 @@ void add_packed(Plan& plan, const Target& target) {
     const Buffer& source = plan.persistent[static_cast<std::size_t>(slot.base - 1)];
     return source.name + "+" + std::to_string(slot.offset);
   };
-  for (Step& step : plan.steps) {
+  for (Step& step : std::span(plan.steps).subspan(plan.prepared)) {
     std::vector<Type> in;
     for (const Slot& s : step.in) in.push_back(s.type);
     for (std::size_t i = 0; i < step.in.size() && !step.packed; ++i) {

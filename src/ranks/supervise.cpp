@@ -38,9 +38,10 @@ namespace fs = std::filesystem;
 constexpr auto grace = std::chrono::seconds(8), more_grace = std::chrono::seconds(12);
 
 // How long mpirun may be without any rank here, before the first and after the last. Without memory
-// for its threads it waits for itself for ever.
+// for its threads it waits for itself for ever; on a busy machine it may take long to end.
 std::chrono::seconds longest_alone(bool before_the_first) {
-  return std::chrono::seconds(before_the_first && !memory_is_short() ? 300 : 20);
+  if (memory_is_short()) return std::chrono::seconds(20);
+  return std::chrono::seconds(before_the_first ? 300 : 120);
 }
 
 bool comes_from(pid_t process, pid_t mpirun) {
@@ -369,10 +370,10 @@ JobEnd run_job(const JobStart& start, const StopSignals& signals,
   end.asked = ended.asked, end.opened = job.folder.left(HeartbeatFolder::Sign::opened);
   if (const auto verdict = job.folder.verdict())
     end.code = verdict->code, end.error = verdict->text;
+  else if (const auto code = job.folder.code())
+    end.code = *code;  // the rank has said why, whatever became of mpirun
   else if (ended.given_up)
     tell(end, *ended.given_up);
-  else if (const auto code = job.folder.code())
-    end.code = *code;  // the rank has said why
   else {
     const bool some = !job.folder.read_all().empty(),
                ended_itself = job.folder.left(HeartbeatFolder::Sign::ended);

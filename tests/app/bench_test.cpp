@@ -1,4 +1,4 @@
-// What benchmarks are held against: the peak of the element type, and products of other libraries.
+// Benchmarks are held against these: the peak of the element type, and products of other libraries.
 #include <gtest/gtest.h>
 
 #include <set>

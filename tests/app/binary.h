@@ -91,8 +91,8 @@ inline Result run(const std::string& arguments) {
   return r;
 }
 
-// What MPI itself never frees is no leak of ours: a sanitized binary under mpirun does not look for
-// leaks.
+// Memory that MPI itself never frees is no leak of ours: a sanitized binary under mpirun does not
+// look for leaks.
 inline bool has_mpirun() {
   ::setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
   return std::system("command -v mpirun >/dev/null 2>&1") == 0;

@@ -220,7 +220,7 @@ TEST(Cli, JsonOnStdout) {
   EXPECT_GT(ops["ops"].size(), 10u);
   EXPECT_EQ(ops["peaks"].size(), 1u) << ops["peaks"];
   EXPECT_EQ(ops["peaks"]["f32"], ops["peak_gflops"]);
-  // What is lost against the floors, the most first.
+  // Losses against the floors are listed, the most first.
   ASSERT_GT(ops["losses"].size(), 0u);
   EXPECT_LE(ops["losses"].size(), 10u);
   for (std::size_t i = 1; i < ops["losses"].size(); ++i)
@@ -266,7 +266,7 @@ TEST(Cli, ExplainGivesScriptsWhatWasAskedFor) {
   EXPECT_FALSE(all.contains("program"));
 }
 
-// What is measured is the batch that was given, by whatever key.
+// The batch that was given is measured, by whatever key.
 TEST(Cli, BenchTakesTheConfiguredBatch) {
   write(
       scratch() / "batch.toml",
@@ -288,7 +288,7 @@ TEST(Cli, BenchTakesTheConfiguredBatch) {
   }
 }
 
-// What was asked for then and is not now makes another run of it, too.
+// A flag that was given then and is not now makes another run of it, too.
 TEST(Cli, AKeyThatIsGoneIsAChange) {
   const std::string folder = (scratch() / "gone").string(),
                     before = (scratch() / "gone_before").string();

@@ -38,7 +38,7 @@ std::string without_comment(const std::string& line) {
   throw std::runtime_error(page.string() + ":" + std::to_string(line) + ": " + what);
 }
 
-// What <!-- test: ... --> says of the block below it.
+// Reads what <!-- test: ... --> says of the block below it.
 CommandBlock tagged(const fs::path& page, int line, const std::string& text) {
   CommandBlock block;
   const std::string end = "-->", never = "not pasted:", cluster = "on a cluster:", scale = "scale ";

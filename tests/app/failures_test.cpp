@@ -108,7 +108,7 @@ int guard_of(int pid) {
 bool says(const std::string& log, const std::string& text) { return log.find(text) != log.npos; }
 std::string rank_name(int rank) { return "error: rank " + std::to_string(rank) + " ("; }
 
-// What a signal to a rank must be called, and the exit code.
+// The row says what a signal to a rank must be called, and the exit code.
 struct Kind {
   int signal, code;
   std::string says;

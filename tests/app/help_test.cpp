@@ -54,7 +54,7 @@ TEST(Help, CompletionsAreScriptsThatShellsTake) {
   EXPECT_EQ(run("completion tcsh").code, 2);
 }
 
-// What a shell prints that runs this script, whose argument is the file with its completions;
+// Gives what a shell prints that runs this script, whose argument is the file with its completions;
 // nothing where it is not installed.
 std::string shell_says(const std::string& shell, const std::string& script) {
   if (std::system(("command -v " + shell + " >/dev/null").c_str()) != 0) return "";
@@ -80,7 +80,7 @@ COMP_WORDS=(tessera report --format '') COMP_CWORD=3; _tessera; echo "${COMPREPL
             "export\nhtml md\n");
 }
 
-// What zsh is offered is printed by a program that it has to find in PATH.
+// The choices of zsh are printed by a program that it has to find in PATH.
 TEST(Help, ZshCompletes) {
   const std::string said = shell_says("zsh", R"(ours=$1
 compadd() { shift; env printf '%s ' "$@"; env echo }

@@ -29,7 +29,7 @@ const std::vector<Kind> kinds = {{"esc", "e\033[2Jx"},
                                   "2Jx\xc3"}};
 const Kind together = {"together", kinds[0].text + kinds[1].text + kinds[2].text + kinds[3].text};
 
-// What a terminal would obey, shown; "" when there is nothing. What the program draws itself is
+// Shows what a terminal would obey; "" when there is nothing. What the program draws itself is
 // taken out first: its line ends, and the codes that redraw a bar and a table.
 std::string obeyed(std::string text) {
   for (const std::string& own : {std::string("\r\n"), std::string("\r\033[K")})
@@ -235,7 +235,7 @@ TEST(Hygiene, EveryVerbIsAmongTheCommands) {
 
 TEST(Hygiene, NothingSteersATerminal) { check(together, false); }
 
-// What a script parses is the exact name, and what it prints is harmless: also the characters that
+// A script parses the exact name, and what it prints is harmless: also the characters that
 // JSON would let through.
 TEST(Hygiene, DocumentsKeepTheExactNames) {
   const Hostile on(together);

@@ -265,7 +265,7 @@ TEST(Inference, WeightsThatAreNotFinite) {
     }
 }
 
-// What cannot be meant is refused once, before a rank starts.
+// Flags that cannot be meant are refused once, before a rank starts.
 TEST(Inference, WrongLayouts) {
   for (const auto& [arguments, words] : std::vector<std::pair<std::string, std::string>>{
            {"eval --data synthetic --tp 3 --weights " + weights(), "does not divide model.heads"},

@@ -89,7 +89,7 @@ int wanted_kills(int otherwise) {
 
 TEST(Kill, AKilledRunEndsWithTheSameBits) { kill_and_compare(wanted_kills(5), 1); }
 
-// What a killed run had in its file is gone: state comes from the checkpoint.
+// The file of a killed run is gone: state comes from the checkpoint.
 constexpr const char* in_a_file =
     " --set parallel.offload_optimizer=file --set parallel.offload_mb=0.02";
 TEST(Kill, AKilledRunWithItsStateInAFileEndsWithTheSameBits) {

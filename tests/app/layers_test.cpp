@@ -1,4 +1,4 @@
-// What a study turns: the parts of a forward pass with and without fusion, a learning rate that
+// A study turns these: the parts of a forward pass with and without fusion, a learning rate that
 // follows the batch, images of any size, and the other keys of a grid, all from outside.
 #include <gtest/gtest.h>
 

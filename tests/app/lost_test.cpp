@@ -1,6 +1,6 @@
-// What surrounds a training may go away: its terminal, whoever reads what it says, its standard
-// descriptors, its finished results. Nothing of the run is lost by that, and nothing is trusted
-// that is not whole.
+// The surroundings of a training may go away: its terminal, whoever reads what it says, its
+// standard descriptors, its finished results. Nothing of the run is lost by that, and nothing is
+// trusted that is not whole.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -156,7 +156,7 @@ TEST(Lost, FinishedResultsAreProved) {
   EXPECT_TRUE(read(weights) == flipped);
 }
 
-// What was measured before a stop and cannot be found any more is said, and never cut away.
+// Measurements of before a stop that cannot be found any more are said, and never cut away.
 TEST(Lost, DamagedMetricsAreSaidAndKept) {
   const fs::path out = scratch() / "metrics";
   const std::string train = "train" + steps + "--out " + out.string() + " --epochs ";

@@ -1,4 +1,4 @@
-// What a run says about itself: breakdowns that add up to the time of a step, and a trace in which
+// A run says about itself: breakdowns that add up to the time of a step, and a trace in which
 // nothing overlaps within a lane.
 #include <gtest/gtest.h>
 
@@ -148,7 +148,7 @@ TEST(Measured, PipelinesShowTheirSchedule) {
        {"pp2 = 2 ranks", "in flight", "measured: step", "by formula", " predicted, ", "GFLOP/s"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part;
 
-  // What does not fit, or is no trace.
+  // These do not fit, or are no trace.
   const auto refused = [&](const std::string& arguments, const std::string& says) {
     const Result r = run("explain " + arguments);
     EXPECT_EQ(r.code, 2) << arguments;

@@ -46,7 +46,7 @@ const fs::path& one_rank() {
   return folder;
 }
 
-// What was planned is what was taken and sent, on every stage.
+// The plan is what was taken and sent, on every stage.
 void expect_as_planned(const fs::path& out, const std::string& layout) {
   const json summary = json::parse(read(out / "summary.json"));
   for (const json& rank : summary["ranks"])

@@ -266,7 +266,7 @@ TEST(Ranks, WrongLaunches) {
   refused_by(2, "--tp 4", "ranks");
   refused_by(2, "--np 3", "np");
   refused_by(2, "--comm local", "local");
-  // What is wrong on every rank is said once, too.
+  // A mistake of every rank is said once, too.
   const Result missing =
       mpirun(2, "train" + small + "--data cifar10:/nowhere --out " + out.string());
   EXPECT_EQ(of_plain_mpirun(missing.code, 3), 3) << missing.err;

@@ -1,6 +1,6 @@
-// What the README says can be pasted, is pasted: all command blocks in the order of the page, in a
-// folder where nothing ran before. In short: blocks that are marked long are left out, and
-// trainings are as small as their mark says. The slow suite pastes everything as it stands.
+// Commands that the README says can be pasted are pasted: all command blocks in the order of the
+// page, in a folder where nothing ran before. In short: blocks that are marked long are left out,
+// and trainings are as small as their mark says. The slow suite pastes everything as it stands.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,8 +49,8 @@ TEST(Long, PagesOfRecipesAndStudiesAsTheyStand) {
   EXPECT_GE(paste_page("studies/README.md", checkout_like("studies_whole"), true), 4);
 }
 
-// What needs several hosts names the scripts that have them and paste it; each of its commands is
-// looked for there by words of its own.
+// A block that needs several hosts names the scripts that have them and paste it; each of its
+// commands is looked for there by words of its own.
 TEST(Readme, BlocksForAClusterAreRunByScriptsThatAreThere) {
   int blocks = 0;
   for (const CommandBlock& block : command_blocks(fs::path(TESSERA_SOURCE_DIR) / "README.md")) {

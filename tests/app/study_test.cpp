@@ -30,7 +30,7 @@ fs::path file_of(const std::string& name, const std::string& text) {
   return scratch() / (name + ".toml");
 }
 
-// What must not depend on when it was measured.
+// These must not depend on when they were measured.
 std::set<std::string> results(const json& document) {
   std::set<std::string> out;
   for (const json& part : document["parts"])
@@ -164,7 +164,7 @@ TEST(Study, AFailedRunIsToldAndTheOthersGoOn) {
   EXPECT_NE(html.find("tessera study " + file.string() + " --out " + out.string()),
             std::string::npos);
   EXPECT_EQ(html.find("--only rows"), std::string::npos);
-  // What failed elsewhere is not asked for.
+  // A run that failed elsewhere is not asked for.
   file_of("failing", read(file) + "[[part]]\nname = \"fine\"\nkind = \"accuracy\"\n");
   const Result fine =
       run("study " + file.string() + " --quiet --json --only fine --out " + out.string());

@@ -17,8 +17,8 @@
 namespace tessera::test {
 namespace {
 
-// What each room may include besides itself: a room, or one header of it. In the order of the data
-// flow.
+// The table says what each room may include besides itself: a room, or one header of it. In the
+// order of the data flow.
 const std::map<std::string, Strings> kMaySee = {
     {"base", {}},
     {"ir", {"base"}},
@@ -118,7 +118,7 @@ std::vector<Include> includes_of(const Strings& lines) {
 
 std::string room_of(const std::string& path) { return path.substr(0, path.find('/')); }
 
-// What is wrong with `file` including `include`; empty when nothing is.
+// Says what is wrong with `file` including `include`; empty when nothing is.
 std::string violation(const std::string& file, const Include& include) {
   const std::string from = room_of(file), to = room_of(include.path);
   static const auto patterns = [] {

@@ -105,6 +105,15 @@ TEST(Architecture, LinesFitIn100Columns) {
                       << columns_of(lines[static_cast<std::size_t>(line) - 1])
                       << " columns; tools/format.sh breaks what it can";
     }
+  for (const std::string folder : {"bench", "tests", "tools"})
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+      if (entry.path().extension() != ".py") continue;
+      int line = 0;
+      for (const std::string& text : lines_of(entry.path())) {
+        ++line;
+        EXPECT_LE(columns_of(text), 100u) << entry.path().string() << ":" << line;
+      }
+    }
 }
 
 struct Function {
@@ -258,18 +267,21 @@ TEST(Architecture, MessagesDoNotAsk) {
 // and "What a plan is for." leaves out a verb.
 TEST(Architecture, CommentsHaveASubject) {
   const Pattern comment("^ *//+ Of "), clause("^ *//+ (What|Who|Whose|Whoever) ");
-  for (const std::string& file : code_in("src")) {
-    const bool kernels = file.ends_with(".cu");
-    const Strings lines = lines_of(kRoot / "src" / file);
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      const bool begins = i == 0 || lines[i - 1].find("//") == lines[i - 1].npos;
-      EXPECT_FALSE(comment.is_in(lines[i]) && (begins || lines[i - 1].ends_with(".")))
-          << "src/" << file << ":" << i + 1 << ": a comment that begins with \"Of\": " << lines[i];
-      EXPECT_FALSE(!kernels && begins && clause.is_in(lines[i]))
-          << "src/" << file << ":" << i + 1
-          << ": a comment that is a clause, not a sentence: " << lines[i];
+  for (const std::string folder : {"src", "tests", "fuzz"})
+    for (const std::string& file : code_in(folder)) {
+      const bool kernels = file.ends_with(".cu");
+      const Strings lines = lines_of(kRoot / folder / file);
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        const bool begins = i == 0 || lines[i - 1].find("//") == lines[i - 1].npos;
+        EXPECT_FALSE(comment.is_in(lines[i]) &&
+                     (begins || (folder == "src" && lines[i - 1].ends_with("."))))
+            << folder << "/" << file << ":" << i + 1
+            << ": a comment that begins with \"Of\": " << lines[i];
+        EXPECT_FALSE(!kernels && begins && clause.is_in(lines[i]))
+            << folder << "/" << file << ":" << i + 1
+            << ": a comment that is a clause, not a sentence: " << lines[i];
+      }
     }
-  }
 }
 
 // The tests that the presets and ./check run under emulation have the portable kernels of x86-64
@@ -288,7 +300,7 @@ TEST(Architecture, TheOtherArchitectureRunsItsPortableKernels) {
   }
 }
 
-// What a family is like stands in its row (models/description/): code that asks for a family by its
+// The facts of a family stand in its row (models/description/): code that asks for a family by its
 // name would have to be found and changed for a new one.
 TEST(Architecture, FamiliesAreRows) {
   const std::map<std::string, std::string> own = {

@@ -1,4 +1,5 @@
-// Who hangs, from tables of heartbeats: each row of a table is a rank as the others see it.
+// The rank that hangs is found from tables of heartbeats: each row of a table is a rank as the
+// others see it.
 #include "ranks/hang_analysis.h"
 
 #include <gtest/gtest.h>
@@ -107,7 +108,7 @@ TEST(WhoHangs, AStoppedProcess) {
       has(who_hangs(table, patience)->message, "its process is stopped, or its machine is"));
   table[1].state = 'X';
   EXPECT_TRUE(who_hangs(table, patience)->gone);
-  // What the kernel says of it needs no long silence: rank 0 began to watch late, and does not take
+  // The word of the kernel needs no long silence: rank 0 began to watch late, and does not take
   // the blame itself.
   auto joining = four();
   joining[0].look.idle_s = 10, joining[0].look.doing = "joining the other ranks";

@@ -112,8 +112,8 @@ TEST(HeartbeatFolder, AProcessIsSeenRunningStoppedAndGone) {
   EXPECT_EQ(state_of(seen), 0);
 }
 
-// Who is known to be gone leaves nothing behind; who may be alive, here or elsewhere, keeps its
-// folder.
+// A rank that is known to be gone leaves nothing behind; one that may be alive, here or elsewhere,
+// keeps its folder.
 TEST(HeartbeatFolder, ThoseOfTheDeadAreSwept) {
   const test::Scratch scratch;
   const auto made = [&](const Seen& launcher, const std::optional<Seen>& rank) {

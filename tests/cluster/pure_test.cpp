@@ -1,4 +1,4 @@
-// What a job becomes on fewer ranks, how hosts are read, and what a failure cost: pure functions.
+// Pure functions say what a job becomes on fewer ranks, how hosts are read, what a failure cost.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// What is under way on a device is called off before a process ends, and whoever waits for a device
-// hears that another rank stopped.
+// Work under way on a device is called off before a process ends, and a thread that waits for a
+// device hears that another rank stopped.
 #include "comm/call_off.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What ranks note of themselves while they talk, and what another thread sees of it.
+// This tests what ranks note of themselves while they talk, and what another thread sees of it.
 #include "comm/heartbeat.h"
 
 #include <gtest/gtest.h>

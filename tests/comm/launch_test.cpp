@@ -1,4 +1,4 @@
-// Who started us, read from the environment; and what a build without MPI says.
+// The launcher that started us is read from the environment; and what a build without MPI says.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// What mpi_launch() sees when these alone are set; the test may itself run under a launcher.
+// Gives what mpi_launch() sees when these alone are set; the test may itself run under a launcher.
 Launch launch_with(const Variables& variables) {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
                            "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "PMIX_RANK",

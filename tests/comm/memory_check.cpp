@@ -43,7 +43,7 @@ void memory_is_zeroed_and_whole(Comm& comm) {
     EXPECT_TRUE(std::all_of(memory->data(), memory->data() + memory->bytes(),
                             [](std::byte b) { return b == std::byte{0}; }));
     std::memset(memory->data(), 0x5a, static_cast<std::size_t>(memory->bytes()));
-    // What lies across the border, or behind it, is as good as any other memory.
+    // Memory across the border, or behind it, is as good as any other memory.
     const std::span<float> data(reinterpret_cast<float*>(memory->data()), 1250);
     std::fill(data.begin(), data.end(), 1.0f);
     comm.all_reduce(bytes_of(data), ir::DType::f32);

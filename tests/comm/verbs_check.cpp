@@ -19,8 +19,8 @@ namespace {
 using std::int64_t;
 using Sizes = std::vector<int64_t>;
 
-// What a reduction gives for the first n elements. A rank works it out once, for all dtypes and
-// parts: over many ranks this would be most of the time.
+// Gives what a reduction gives for the first n elements. A rank works it out once, for all dtypes
+// and parts: over many ranks this would be most of the time.
 const std::vector<int>& expected(Reduction how, int ranks, int64_t n) {
   thread_local std::map<std::pair<Reduction, int>, std::vector<int>> known;
   std::vector<int>& all = known[{how, ranks}];
@@ -176,7 +176,7 @@ void ring(Comm& comm) {
   }
 }
 
-// Of one tag in order, of several tags in any order.
+// Messages of one tag come in order, those of several tags in any order.
 void messages_keep_their_order(Comm& comm) {
   const int next = (comm.rank() + 1) % comm.size(),
             before = (comm.rank() + comm.size() - 1) % comm.size();

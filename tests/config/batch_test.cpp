@@ -67,7 +67,7 @@ TEST(Batch, EverySmallCase) {
             ASSERT_EQ(s.note.empty(), b.micro == m) << at;
           }
           ASSERT_EQ(b.micro, largest_by_hand(b.global, b.accumulate, ranks)) << at;
-          // What was printed reads back as itself.
+          // The printed text reads back as itself.
           const BatchSolution again = solve_batch({b.global, b.micro, b.accumulate}, ranks);
           ASSERT_FALSE(again.problem) << at;
           ASSERT_EQ(again.batch, b) << at;

@@ -86,7 +86,7 @@ TEST(Devices, EqualSharesAndDriftAreWorthANote) {
   EXPECT_FALSE(has(notes({"run.device=cpu,cpu"}), "different devices"));
 }
 
-// What may be given up for speed says what it costs, or that nothing gains.
+// A liberty that is taken for speed says what it costs, or that nothing gains.
 TEST(Devices, LibertiesAreForCards) {
   const auto notes = [](const Sets& sets) {
     const Loaded loaded = launch(1, sets);

@@ -269,7 +269,7 @@ const std::vector<Wrong>& wrong() {
       {2,
        {"parallel.hang_s=0.001"},
        {"parallel.hang_s = 0.001 is out of range", "choose at least 1 second, or 0"}},
-      // What this build does not have.
+      // This build does not have these.
       {3,
        {"parallel.weights=[2,1]"},
        {"parallel.weights has 2 numbers, but there are 3 data-parallel ranks"}},

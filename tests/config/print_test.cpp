@@ -1,4 +1,4 @@
-// What is printed reads back: resolved.toml, the model as JSON, and the page of keys.
+// Printed text reads back: resolved.toml, the model as JSON, and the page of keys.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -39,7 +39,7 @@ class OnCardAlgorithms : public OnCard {
     EXPECT_EQ(read.tables.size(), 1u);
     return read.tables.empty() ? exec::Choices() : read.tables[0];
   }
-  // What the run said and kept of it.
+  // The run said and kept this of it.
   std::string said() const { return files::read_text(folder() / "log.txt"); }
   // A run that goes on for another epoch with a file that says `change`.
   void go_on(const std::string& model, const std::function<void(std::string&)>& change) {

@@ -1,5 +1,6 @@
-// What a training asks of the driver while it runs, counted by CUPTI, which sees the calls of
-// libraries too: no memory, no wait for a stream or for the card, no launch but that of graphs.
+// The calls that a training makes to the driver while it runs are counted by CUPTI, which sees the
+// calls of libraries too: no memory, no wait for a stream or for the card, no launch but that of
+// graphs.
 #include <cupti.h>
 #include <dlfcn.h>
 
@@ -136,7 +137,7 @@ TEST_F(OnCardCalls, OfATrainingAreGraphsAndBatchesAlone) {
 
 class OnCardNcclCalls : public OnCard {};
 
-// What crosses ranks is in the graph as well: the host neither launches nor waits for it.
+// Messages between ranks are in the graph as well: the host neither launches nor waits for it.
 TEST_F(OnCardNcclCalls, ARunWithMessagesIsOneGraph) {
   if (const std::string why = exec::cuda::nccl_missing(); !why.empty())
     GTEST_SKIP() << "no NCCL here: " << why;

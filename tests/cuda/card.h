@@ -1,5 +1,6 @@
-// What tests on a card share. Convention: suites that need one are called OnCard...; without a card
-// they are skipped, and say so in words that ctest knows (tests/gpu.cmake).
+// This header has what tests on a card share. Convention: suites that need one are called
+// OnCard...; without a card they are skipped, and say so in words that ctest knows
+// (tests/gpu.cmake).
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a table of choices holds as text: every field of a product or a convolution is in its key,
+// A table of choices is held as text: every field of a product or a convolution is in its key,
 // and algorithms come back as they were, or not at all.
 #include "exec/cuda/products/choice_text.h"
 

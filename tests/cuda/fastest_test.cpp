@@ -21,7 +21,7 @@ class CudaFastest : public testing::Test {
   fs::path file_ = folder_ / "deep" / "products.txt";
   int measured_ = 0;
 
-  // What a new process finds.
+  // A new process finds this.
   std::string ask(const std::string& key, const std::string& would_choose) {
     Fastest table(file_);
     const Choice* found = table.find(key, [&] {

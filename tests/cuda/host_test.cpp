@@ -1,5 +1,5 @@
-// What of the CUDA executor can be tried without a card: its table, its workspace rules, plans for
-// a card that is not there, and what it says about failures.
+// This tries what of the CUDA executor can be tried without a card: its table, its workspace rules,
+// plans for a card that is not there, and what it says about failures.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -149,7 +149,8 @@ TEST(CudaPeak, IsOfAnElementType) {
   EXPECT_EQ(device.card().empty(), machinery().cards.empty());
 }
 
-// What batches pass through on the host is known without a card, and of the CPU it is nothing.
+// The places of the host that batches pass through are known without a card, and of the CPU it is
+// nothing.
 TEST(CudaMemory, OfTheHostIsExplained) {
   config::Config config = test::tiny("vit", "f32");
   config.data.source = "synthetic";

@@ -71,7 +71,7 @@ TEST_F(OnCardLossScale, FollowsTheCpu) {
   RecordProperty("cases", 1);
 }
 
-// Whoever waits for every step sees the same as who runs ahead.
+// A loop that waits for every step sees the same as one that runs ahead.
 TEST_F(OnCardLossScale, HasTheSameBitsAheadAndTwice) {
   const Tries ahead = trained("cuda", "swin_micro"), again = trained("cuda", "swin_micro"),
               waits = trained("cuda", "swin_micro", 0);

@@ -110,7 +110,7 @@ TEST(MixedDevices, ACardThatLacksATypeSaysSo) {
   }
 }
 
-// What ranks must have in common: the program, the order of steps, and what waits for which
+// Ranks must have this in common: the program, the order of steps, and what waits for which
 // message.
 TEST(MixedDevices, PlansDifferInWhereThingsLieAlone) {
   for (const char* layout : {"dp2", "dp2 zero3", "tp2", "pp2 acc4", "sp2"}) {

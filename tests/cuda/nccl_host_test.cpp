@@ -1,5 +1,5 @@
-// What of NCCL can be tried without a card: how a job decides for or against it, what it says then,
-// how ids are exchanged, and the test library's own part on the host.
+// This tries what of NCCL can be tried without a card: how a job decides for or against it, what it
+// says then, how ids are exchanged, and the test library's own part on the host.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -268,7 +268,7 @@ TEST(CudaNccl, AWaitIsSharedOutToTheMessagesThatEndInIt) {
   EXPECT_EQ(text(waits_in(10, 20, {})), "");
 }
 
-// What the tests on a card run can be planned.
+// The programs that the tests on a card run can be planned.
 TEST(CudaNccl, MessagesOfOneRankArePlanned) {
   const auto crossing = [](const plan::Plan& plan, int stream) {
     return std::count_if(plan.steps.begin(), plan.steps.end(), [&](const plan::Step& step) {

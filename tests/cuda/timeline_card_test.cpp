@@ -62,7 +62,7 @@ TEST_F(OnCardTimelines, OfSampledStepsChangeNothing) {
         EXPECT_LE(span.start, span.end) << step;
         if (span.stream == 0) sum += span.end - span.start;
       }
-      // What the parts take together is no more than the step took.
+      // The parts together take no longer than the step took.
       if (sampled.contains(step)) {
         EXPECT_GT(sum, 0) << step;
         EXPECT_LE(sum, 1.05 * t.wall_ms) << step;
@@ -105,7 +105,7 @@ TEST_F(OnCardLiberties, Tf32IsASwitch) {
   }
 }
 
-// What need not be the same bits is close to them.
+// Results that need not be the same bits are close to them.
 TEST_F(OnCardLiberties, AnyOrderIsNearAFixedOne) {
   config::Config c = preset_on("cuda", "resnet_micro_cifar", "bf16", 32);
   const Trained fixed = trained(c, 3, {});

@@ -1,5 +1,6 @@
-// What chance draws: crops, erased rectangles, cutouts and policies stay in their bounds and have
-// the distributions they claim. Convention: fixed seeds, so a bound that holds once holds always.
+// This tests what chance draws: crops, erased rectangles, cutouts and policies stay in their bounds
+// and have the distributions they claim. Convention: fixed seeds, so a bound that holds once holds
+// always.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +49,7 @@ TEST(AugmentDraw, ResizedCrops) {
   EXPECT_NEAR(area / draws, 0.432, 0.01);
   EXPECT_NEAR(log_ratio / draws, 0.031, 0.01);
   EXPECT_NEAR(y / draws, 150, 2);
-  // What never fits ends in the middle, in the nearest ratio.
+  // A rectangle that never fits ends in the middle, in the nearest ratio.
   EXPECT_EQ(draw_resized_crop(draw(0), 4, 400, 0.9, 1.0, 3.0 / 4, 4.0 / 3), (Region{0, 197, 4, 5}));
   EXPECT_EQ(draw_resized_crop(draw(0), 400, 3, 0.9, 1.0, 3.0 / 4, 4.0 / 3), (Region{198, 0, 4, 3}));
   EXPECT_EQ(draw_resized_crop(draw(0), 1, 1, 0.08, 1.0, 3.0 / 4, 4.0 / 3), (Region{0, 0, 1, 1}));

@@ -111,7 +111,7 @@ TEST(Augment, AlternatingFlipsAlternate) {
   EXPECT_NEAR(flips, 500, 60);
 }
 
-// What a transform says it wants is all that it reads: anything else may be in the other pixels.
+// A transform reads no more than it says it wants: anything else may be in the other pixels.
 TEST(Augment, ReadsOnlyWhatItWants) {
   AugmentOptions cropping = everything(), margin, plain;
   cropping.crop = 0, cropping.resized_crop = 0.08;

@@ -1,6 +1,7 @@
-// What libcurl is told about redirections: a download that began encrypted stays so. Convention:
-// this program's own curl_easy_setopt stands before the library's, writes the option down and
-// hands it on; a server with a certificate that libcurl trusts would need one in the system.
+// This tests what libcurl is told about redirections: a download that began encrypted stays so.
+// Convention: this program's own curl_easy_setopt stands before the library's, writes the option
+// down and hands it on; a server with a certificate that libcurl trusts would need one in the
+// system.
 #include <curl/curl.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>

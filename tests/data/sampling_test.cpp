@@ -1,4 +1,4 @@
-// What the loader does beyond plain batches: bad samples, balanced draws, weights, whole batches
+// The loader does this beyond plain batches: bad samples, balanced draws, weights, whole batches
 // only, transforms, mixing, resizing.
 #include <gtest/gtest.h>
 

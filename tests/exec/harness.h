@@ -1,6 +1,6 @@
-// What kernel tests share: tensors with random values, and a Call with exactly the scratch that the
-// rule promises. Convention: results start as NaN and scratch as NaN, so that whatever a kernel
-// forgets to write shows.
+// This header has what kernel tests share: tensors with random values, and a Call with exactly the
+// scratch that the rule promises. Convention: results start as NaN and scratch as NaN, so that
+// whatever a kernel forgets to write shows.
 #pragma once
 
 #include <cstring>

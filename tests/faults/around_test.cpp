@@ -1,4 +1,4 @@
-// What happens around a training: descriptors that are closed, processes that race for its folder,
+// Things happen around a training: descriptors that are closed, processes that race for its folder,
 // and a disk that is slow.
 #include <gtest/gtest.h>
 

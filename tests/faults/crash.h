@@ -1,8 +1,8 @@
-// What a disk may hold after the power went: the calls of a tape (preload/tape.h) played again, of
-// which those that nothing has flushed are there in part. Convention: the disk is the least that
-// POSIX promises. Bytes of a file are there once the file was flushed, names once their folder was;
-// everything else is there or not in any combination, whatever the order of the calls; a write that
-// was not flushed may be torn at a page; only a rename is whole or not at all.
+// This header makes what a disk may hold after the power went: the calls of a tape (preload/tape.h)
+// played again, of which those that nothing has flushed are there in part. Convention: the disk is
+// the least that POSIX promises. Bytes of a file are there once the file was flushed, names once
+// their folder was; everything else is there or not in any combination, whatever the order of the
+// calls; a write that was not flushed may be torn at a page; only a rename is whole or not at all.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,7 @@ struct Tape {
 // The tree of the pieces that `kept` says are there.
 Tree tree_of(const Tape& tape, const std::vector<bool>& kept);
 
-// What is wrong with a tree whose power went after the call `time`; empty: nothing. Every
+// Says what is wrong with a tree whose power went after the call `time`; empty: nothing. Every
 // checkpoint that has its name is whole, and none is lost that was known to be on the disk.
 std::string judge(const Tape& tape, const Tree& tree, std::int64_t time);
 

@@ -77,8 +77,8 @@ std::string seen_of(const Tree& tree, int node = 0) {
   return out;
 }
 
-// What may be left when the power goes right before the call `moment` (a flush, or the end). What
-// may be left between two flushes is among it: later pieces may be missing.
+// Makes what may be left when the power goes right before the call `moment` (a flush, or the end).
+// What may be left between two flushes is among it: later pieces may be missing.
 void try_moment(const Tape& tape, std::int64_t moment, const Effort& effort,
                 std::mt19937_64& random, Counted& out) {
   Kept kept;

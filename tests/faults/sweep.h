@@ -28,7 +28,7 @@ struct Ground {
   std::string command(const fs::path& out) const {
     return "train " + small_run + flags + "--out " + out.string();
   }
-  // What an ended run in `folder` lacks, compared with the undisturbed one; empty: nothing.
+  // Says what an ended run in `folder` lacks, compared with the undisturbed one; empty: nothing.
   std::string difference(const fs::path& folder) const;
 
   std::string flags;
@@ -51,7 +51,7 @@ struct Tally {
   void add(const Tally& other);
 };
 
-// What the folder holds when the run starts.
+// Says what the folder holds when the run starts.
 enum class Start { fresh, resumed, finished };
 
 // One case in a folder of its own: the run with the fault, then, if it was refused, the same

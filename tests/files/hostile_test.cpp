@@ -282,7 +282,7 @@ TEST(Hostile, TooManyTensors) {
   }
 }
 
-// What a reader may rely on in whatever was accepted.
+// A reader may rely on this in whatever was accepted.
 void expect_sound(const SafetensorsContent& content, std::span<const std::byte> whole) {
   for (const auto& [name, view] : content.tensors) {
     ASSERT_GE(view.bytes.data(), whole.data());

@@ -154,8 +154,8 @@ TEST(Hostile, MutatedManifestsNeverCrash) {
           break;
       }
     }
-    // What still is JSON gets a fitting hash most of the time, so that mutations reach what lies
-    // behind it.
+    // A text that still is JSON gets a fitting hash most of the time, so that mutations reach what
+    // lies behind it.
     if (json document = json::parse(mutant, nullptr, false); document.is_object() && pick(4))
       mutant = sealed(document);
     try {

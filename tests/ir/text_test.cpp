@@ -52,7 +52,7 @@ TEST(Text, EveryAttributeIsInTheText) {
   missing["window"].erase("image");      // unwindow's
   missing["gelu"].erase("sums");         // gelu_grad's
   missing["attention"].erase("packed");  // attention_grad's
-  // Of a collective's attributes each op has those that its move needs; own, once and widen never
+  // Each op has those of a collective's attributes that its move needs; own, once and widen never
   // reach one rank's program.
   for (const char* op : {"all_reduce", "all_gather", "reduce_scatter", "own", "once", "widen"})
     for (const char* key : {"from", "from_parts"}) missing[op].erase(key);

@@ -119,7 +119,7 @@ TEST(Verify, CatchesEachMistake) {
   }
 }
 
-// What was sound before does not hide what is wrong now.
+// A program that was sound before does not hide what is wrong now.
 TEST(Verify, CatchesEachMistakeInWhatAPassMade) {
   const Program before = parse(sound);
   EXPECT_NO_THROW(verify(before, before));

@@ -1,4 +1,4 @@
-// What the operations of a communicator do with bytes of the host, once they are there.
+// The operations of a communicator do this with bytes of the host, once they are there.
 #pragma once
 
 #include <nccl.h>

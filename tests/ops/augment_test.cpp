@@ -144,7 +144,7 @@ TEST_P(AugmentOp, GivesTheBitsOfTheLoader) {
   EXPECT_GT(mixed, 50);
 }
 
-// What the device cannot do stays with the loader, and with it what comes before.
+// Steps that the device cannot do stay with the loader, and with it what comes before.
 TEST(DeviceWork, IsWhatComesLast) {
   Setting s{"", {}, {}};
   EXPECT_FALSE(data::device_work(s.augment, s.mix).any());

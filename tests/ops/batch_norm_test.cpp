@@ -72,8 +72,8 @@ TEST_P(BatchNorm, DoesNotDependOnTheShift) {
               1e-9 * std::abs(before));
 }
 
-// What fusion makes of a norm and its neighbours gives the bits of the equations that it stands
-// for; sums may be rounded at another place.
+// The op that fusion makes of a norm and its neighbours gives the bits of the equations that it
+// stands for; sums may be rounded at another place.
 TEST_P(BatchNorm, WithItsNeighboursItIsTheSameBits) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const Shape& shape :

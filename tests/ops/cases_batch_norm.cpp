@@ -41,7 +41,7 @@ Rows batch_norm_cases() {
                     {channel, gain, {{groups, c}, rate}, squares, channel},
                     rounding});
   };
-  // What fusion makes: a ReLU behind the norm, a sum before that, of a value or of another norm.
+  // Fusion makes these: a ReLU behind the norm, a sum before that, of a value or of another norm.
   const auto fused = [&](const std::string& name, Shape x, std::int64_t groups) {
     const std::int64_t c = x.back(), samples = x[0], pixels = elements(x) / (samples * c);
     const Operand image{x}, channel{{c}}, sums_of{{groups, c}}, squares{{groups, c}, positive},

@@ -9,7 +9,8 @@ using enum Fill;
 
 namespace {
 
-// What reads scales rounds in another order; what is rounded to bf16 may be rounded the other way.
+// An op that reads scales rounds in another order; a value that is rounded to bf16 may be rounded
+// the other way.
 constexpr Tolerance scaled{1e-6, "a product of scales and a sum of one addend or two, in f32"};
 constexpr Tolerance scaled_low{4e-3, "a rounding to bf16 that falls to the other neighbour"};
 

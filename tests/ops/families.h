@@ -1,5 +1,6 @@
-// What the case files of the families share: common operands, and where each family is.
-// Convention: a family of ops has one function here; a file holds one family or a few small ones.
+// This header has what the case files of the families share: common operands, and where each family
+// is. Convention: a family of ops has one function here; a file holds one family or a few small
+// ones.
 #pragma once
 
 #include "ops/cases.h"

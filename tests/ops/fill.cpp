@@ -61,7 +61,7 @@ double value_of(Fill fill, int classes, const ir::Shape& shape, Key key, std::in
   return 0;
 }
 
-// What an operand is drawn from; a case's name alone need not say it all.
+// The text says what an operand is drawn from; a case's name alone need not say it all.
 using Drawing = std::tuple<std::string, std::size_t, Fill, int, ir::Shape>;
 
 std::vector<float> draw(const Drawing& drawing) {

@@ -1,4 +1,4 @@
-// What fusion adds to an op in mixed precision: results in a low type beside f32, and sums over
+// Fusion adds to an op in mixed precision: results in a low type beside f32, and sums over
 // rows. Each is compared with the op without them, whose own results must not change by a bit.
 #include <cmath>
 
@@ -67,7 +67,7 @@ TEST_P(Fused, ANormInALowTypeIsItsCast) {
     }
 }
 
-// What a product gave in a low type is read as its cast to f32 would be.
+// A product's result in a low type is read as its cast to f32 would be.
 TEST_P(Fused, ANormReadsWhatIsAddedInALowType) {
   for (const DType low : {DType::bf16, DType::f16})
     for (const ir::Shape& shape : shapes()) {

@@ -1,5 +1,6 @@
-// What ops mean in double, by every device, against values worked out by hand or by another route.
-// The CPU's answers are those of its reference kernels, the oracle for everything else.
+// The meaning of ops in double is tested here, by every device, against values worked out by hand
+// or by another route. The CPU's answers are those of its reference kernels, the oracle for
+// everything else.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -263,8 +264,8 @@ TEST_P(Reference, ClipAndFinite) {
       {0});
 }
 
-// What the documents say: halved by an overflow, doubled after a window of good steps, and a loss
-// that is not finite is no business of the scale.
+// The scale follows the documents: halved by an overflow, doubled after a window of good steps, and
+// a loss that is not finite is no business of the scale.
 TEST_P(Reference, ALossScaleFollowsOverflows) {
   const auto count = [](double n) { return scalar(n, DType::i64); };
   const ir::LossScale rule{

@@ -21,7 +21,7 @@ using exec::cpu::Tensor;
 using ir::DType;
 using ir::Op;
 
-// What GoogleTest prints when a case fails.
+// GoogleTest prints this when a case fails.
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 namespace {
@@ -138,7 +138,7 @@ std::vector<Case> cases_where(bool (*keep)(const Case&)) {
 }
 bool has_gradient(const Case& c) { return !c.grad.empty(); }
 bool may_alias(const Case& c) { return !ir::def(c.op).may_alias.empty(); }
-// Of a bucket of several parts no tensor lies together.
+// No tensor of a bucket of several parts lies together.
 bool gathers(const Case& c) {
   const auto* pack = std::get_if<ir::Pack>(&c.attrs);
   return ir::def(c.op).gathers && (!pack || pack->parts == 1);

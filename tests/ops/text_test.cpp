@@ -14,7 +14,7 @@ namespace {
 
 using namespace ir;
 
-// Of the cases of an op the one that says most: every attribute should be in the text.
+// The case of an op that says most is taken: every attribute should be in the text.
 const Case* telling_case(Op op) {
   const Case* best = nullptr;
   for (const Case& c : cases())

@@ -1,7 +1,7 @@
-// What "the same under every layout" means for long trainings: a layout changes the order of sums,
-// and so the last bits. Where a training is stable these stay what they are; where its learning
-// rate is too high, any change of a last bit doubles every few steps, also on one rank. The
-// difference that a layout makes is therefore measured against that of one ulp.
+// This tests what "the same under every layout" means for long trainings: a layout changes the
+// order of sums, and so the last bits. Where a training is stable these stay what they are; where
+// its learning rate is too high, any change of a last bit doubles every few steps, also on one
+// rank. The difference that a layout makes is therefore measured against that of one ulp.
 #include <gtest/gtest.h>
 
 #include <algorithm>

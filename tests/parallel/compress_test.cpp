@@ -113,7 +113,7 @@ TEST_P(Kinds, Learns) {
   }
 }
 
-// What is lost on the way is the same on every device. Of a transformer the gradients of its key
+// The loss on the way is the same on every device. Of a transformer the gradients of its key
 // biases are nothing but rounding, whose sign onebit would send: it trains a ResNet.
 TEST_P(Kinds, HasTheTraceOfTheCpu) {
   const char* device = std::getenv("TESSERA_TEST_DEVICE");
@@ -260,7 +260,7 @@ TEST(Compressed, AnotherLayoutStartsOverAndSaysSo) {
   ASSERT_EQ(again.notes.size(), 1u);
   EXPECT_NE(again.notes[0].find("written without compression"), std::string::npos)
       << again.notes[0];
-  // What onebit did not send, topk sends: a residual is a residual.
+  // The rest that onebit did not send topk sends: a residual is a residual.
   EXPECT_TRUE(part_of(with_layout(plain, "dp3 zero1 compress=topk=0.1"), scratch / "run", 10, 11)
                   .notes.empty());
 }
@@ -303,7 +303,7 @@ TEST(Compressed, TakesFewerBytes) {
       if (row.what == "gradients") n += static_cast<double>(row.bytes);
     return n;
   };
-  // Of an all_reduce the payload is the bucket once; of ours it is the parts that leave, and this
+  // The payload of an all_reduce is the bucket once; of ours it is the parts that leave, and this
   // rank's sums: 1 + 1/2 as much for two ranks.
   const double all = bytes("dp2"), cut = bytes("dp2 zero1");
   EXPECT_EQ(all, cut);

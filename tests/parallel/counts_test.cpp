@@ -1,4 +1,4 @@
-// What each technique sends, against the textbook: counts and bytes per step of rank 0, by formula.
+// Each technique sends what the textbook says: counts and bytes per step of rank 0, by formula.
 // Then, over many layouts, that nothing silly is sent: no value gathered twice in one phase,
 // gathered to be cut, or summed in full where a part would do. Convention: nothing runs; bytes are
 // what a rank hands over (a gather: its part; a reduction: the whole).

@@ -1,6 +1,6 @@
-// Whoever augments, the loader or the device, and wherever the pictures are, a training has the
-// same bits: through the verb, with everything that can be moved, over ranks and micro-batches that
-// cut pairs of mixed samples apart.
+// Either of the two augments, the loader or the device, and wherever the pictures are, a training
+// has the same bits: through the verb, with everything that can be moved, over ranks and
+// micro-batches that cut pairs of mixed samples apart.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -112,7 +112,7 @@ TEST(DeviceData, GivesTheBitsOfTheLoaderWhereStatisticsAreMeasured) {
   expect_same(trained(c, "device", "yes"), loader, "the device holds the pictures");
 }
 
-// What is not moved stays where it was.
+// Samples that are not moved stay where they were.
 TEST(DeviceData, MayLeavePartsToTheLoader) {
   config::Config c = augmented("vit", "f32", "acc1");
   c.data.color_jitter = {0.4};

@@ -25,7 +25,7 @@ std::string test_dtype() {
 Training training_of(const Case& c) {
   Training t{tiny(c.model, test_dtype())};
   config::Config& config = t.config;
-  // What rounding changes, batch norm over a few samples makes larger with every step.
+  // Batch norm over a few samples makes the changes of rounding larger with every step.
   if (test_dtype() == "f32" && c.model == "resnet") t.steps = std::min(t.steps, 3);
   if (c.with.find("lamb") != c.with.npos) config.optim.name = "lamb";
   if (c.with.find("sgd") != c.with.npos) config.optim.name = "sgd", config.optim.momentum = 0.9;

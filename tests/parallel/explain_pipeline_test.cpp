@@ -1,5 +1,5 @@
-// What explain says of a pipeline: every step of a plan belongs to the turn of the schedule, memory
-// is what ranks allocate, and the numbers agree with each other.
+// The command explain says of a pipeline: every step of a plan belongs to the turn of the schedule,
+// memory is what ranks allocate, and the numbers agree with each other.
 #include "verbs/explain_pipeline.h"
 
 #include <gtest/gtest.h>

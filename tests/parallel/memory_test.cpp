@@ -1,5 +1,5 @@
-// What a whole training needs is known before it starts, to the byte: its last, smaller batches,
-// evaluation and recalibration included.
+// The memory that a whole training needs is known before it starts, to the byte: its last, smaller
+// batches, evaluation and recalibration included.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -109,7 +109,7 @@ TEST(RunPlans, AreThoseThatARunGoesThrough) {
   EXPECT_EQ(names(c, 5, 5), (Names{"train 5", "predict 1", "evaluate 5"}));
 }
 
-// What does not fit is said before anything is allocated, whichever plan it is.
+// A plan that does not fit is said before anything is allocated, whichever plan it is.
 TEST(RunMemory, APlanThatDoesNotFitIsRefusedAtTheStart) {
   run::Session session(whole_run("resnet", "acc1"));
   const std::vector<run::PlanKey> plans = {

@@ -89,8 +89,8 @@ TEST(Meter, WaitingForALateRankIsNoWorkOfItsPeers) {
   EXPECT_TRUE(waited_for_in_summary(alone).is_null()) << "nobody waited";
 }
 
-// What two ranks say to each other after steps of this length, of which one is asked to stop after
-// the 22nd: messages, and the steps after which each of them heard of it.
+// Gives what two ranks say to each other after steps of this length, of which one is asked to stop
+// after the 22nd: messages, and the steps after which each of them heard of it.
 struct Talk {
   std::int64_t messages = 0;
   std::vector<std::int64_t> stopped;

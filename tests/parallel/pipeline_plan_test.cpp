@@ -1,4 +1,4 @@
-// What the plans of a pipeline promise about time and memory: what another stage waits for leaves
+// The plans of a pipeline promise about time and memory: what another stage waits for leaves
 // first, what arrives is asked for a turn early, and ZeRO saves in a pipeline what it saves without
 // one.
 #include <gtest/gtest.h>

@@ -39,7 +39,7 @@ config::Config deep(const std::string& family) {
 Training training_of(const Case& c, int steps) {
   Training t{deep(c.model), steps};
   config::Config& config = t.config;
-  // What rounding changes, batch norm over a few samples makes larger with every step.
+  // Batch norm over a few samples makes the changes of rounding larger with every step.
   if (test_dtype() == "f32" && c.model == "resnet") t.steps = std::min(t.steps, 3);
   if (c.with.find("eight") != c.with.npos) config.model.depth = 8;
   if (c.with.find("wide") != c.with.npos) config.batch = {16, 16, 1};

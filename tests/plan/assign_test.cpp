@@ -1,4 +1,4 @@
-// Who shares storage with whom, and who must not.
+// Values share storage with others, or must not.
 #include <gtest/gtest.h>
 
 #include "plan/planned.h"

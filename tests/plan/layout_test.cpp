@@ -88,7 +88,7 @@ TEST(Layout, RandomIntervalsNeverCollide) {
   EXPECT_LT(worst, 1.35);
 }
 
-// What stays unused in the arena of real training steps.
+// Little stays unused in the arena of real training steps.
 TEST(Layout, TrainingStepsWasteLittle) {
   const plan::Target target = exec::target_of("cpu", 2);
   struct Row {

@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-// Of a program's text, which is printed as it is written.
+// Works on a program's text, which is printed as it is written.
 inline plan::Plan plan_with_moves(const std::string& text, bool overlap) {
   const ir::Program p = ir::parse(text);
   ir::verify(p);

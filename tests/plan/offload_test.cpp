@@ -107,7 +107,7 @@ TEST(Offload, EveryWaitIsNeeded) {
   verify(good);
 }
 
-// What is not stowed, or stowed elsewhere, is not there for the next step.
+// A value that is not stowed, or stowed elsewhere, is not there for the next step.
 TEST(Offload, APieceThatIsMissingIsFound) {
   const Plan good = plan_of(" on file by 1024", false);
   for (std::size_t i = 0; i < good.steps.size(); ++i) {

@@ -1,4 +1,4 @@
-// What a plan computes from weights alone: it comes first, and what the rest reads of it is kept.
+// A plan computes first what follows from weights alone, and keeps what the rest reads of it.
 #include "plan/prepare.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST(Prepare, WhatFollowsFromWeightsAloneIsMadeOnce) {
   EXPECT_EQ(plan.steps[0].op, Op::scale);
   EXPECT_EQ(plan.steps[1].op, Op::cast);
   EXPECT_EQ(plan.steps[2].op, Op::contract);
-  // What only the next of these steps reads need not stay.
+  // A value that only the next of these steps reads need not stay.
   EXPECT_EQ(plan.steps[0].out[0].base, 0);
   EXPECT_GT(plan.steps[1].out[0].base, 0);
   EXPECT_EQ(kept(plan).size(), 1u);
@@ -107,6 +107,26 @@ TEST(Prepare, PlansAgreeWhereWeightsRest) {
     EXPECT_EQ(room.persistent().at("decay").home, Home::device);
     EXPECT_EQ(room.bytes_on(Home::host), 0);
   }
+}
+
+// Executors pack behind the steps that are made once, so none of these may read a packed weight.
+TEST(Prepare, WhatIsMadeOnceReadsNoPackedWeight) {
+  Builder b;
+  const Var images = b.input(Input::batch, "images", {DType::f32, {3, 4}, {}});
+  const Type square{DType::f32, {4, 4}, {}};
+  const Var left = b.input(Input::param, "left", square),
+            right = b.input(Input::param, "right", square);
+  const Var both = b.contract("ij,jo->io", left, right, "both");
+  b.output("y", b.contract("bi,io->bo", images, both, "y"));
+  const auto packed = [](Op op, const Attrs&, const std::vector<Type>& in, int operand) {
+    return PackedForm{.bytes = op == Op::contract && operand == 1 ? in[1].bytes() : 0,
+                      .layout = "columns"};
+  };
+  const Plan plan = lower(b.take(), 0, {.packs = true, .packed = packed});
+  ASSERT_EQ(plan.prepared, 1u);
+  EXPECT_FALSE(plan.steps[0].packed);
+  EXPECT_TRUE(plan.steps[1].packed);
+  EXPECT_EQ(plan.memory.total(), plan.peak_bytes());
 }
 
 }  // namespace

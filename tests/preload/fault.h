@@ -1,7 +1,7 @@
-// What a test and the library that stands before the C library in the binary under test
-// (LD_PRELOAD) say to each other: which call is to fail (environment variables), and what was seen
-// (a file that both map into memory). Convention: ranks are counted from 0; slot 0 of the record is
-// of processes that are no rank of an MPI job.
+// This header has what a test and the library that stands before the C library in the binary under
+// test (LD_PRELOAD) say to each other: which call is to fail (environment variables), and what was
+// seen (a file that both map into memory). Convention: ranks are counted from 0; slot 0 of the
+// record is of processes that are no rank of an MPI job.
 #pragma once
 
 #include <array>

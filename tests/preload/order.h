@@ -28,7 +28,7 @@ struct Order {
 };
 extern Order order;
 
-// What is to become of one call: nothing, or what the order says.
+// Says what is to become of one call: nothing, or what the order says.
 struct Fate {
   bool hit = false;
   bool fails() const { return hit && order.action == Action::fail; }

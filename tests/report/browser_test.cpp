@@ -139,7 +139,7 @@ TEST_F(Browser, IsNotMovedByHostileStrings) {
   EXPECT_EQ(count(seen.dom, "<script"), 0u);
 }
 
-// What the two tests above look for is found where it is.
+// The marks that the two tests above look for are found where they are.
 TEST_F(Browser, TheLookingItselfWorks) {
   std::ofstream(folder_ / "bad.html")
       << "<!DOCTYPE html><html><body><img "

@@ -1,4 +1,5 @@
-// What is seen first: tiles, numbered figures, the page of a run, runs beside each other, Markdown.
+// These are seen first: tiles, numbered figures, the page of a run, runs beside each other,
+// Markdown.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -113,7 +113,7 @@ const std::vector<std::string>& seeds() {
   return all;
 }
 
-// Of the seeds: pieces put together, bytes turned.
+// Pieces of the seeds are put together, and bytes turned.
 std::string mutant(std::mt19937& random) {
   const auto pick = [&](std::size_t n) {
     return std::uniform_int_distribution<std::size_t>(0, n - 1)(random);

@@ -343,7 +343,7 @@ TEST_F(Page, BarsOfTechniquesHaveErrorBars) {
   EXPECT_EQ(times_in(text_of(folder_ / "figures/techniques-time.svg"), "class=\"fg-range\""), 0);
 }
 
-// Of a long curve as many as one can point at, the first and the last among them.
+// A long curve has as many dots as one can point at, the first and the last among them.
 TEST_F(Page, LongCurvesHaveTooltips) {
   LineFigure f;
   f.x_label = "step";

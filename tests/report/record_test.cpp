@@ -152,7 +152,7 @@ TEST_F(Record, MedianOfFewSteps) {
   EXPECT_DOUBLE_EQ(read().step_ms.p90, 30);
 }
 
-// Of one rank the sampled steps beyond the warm-up, of several what the summary has of all.
+// One rank has its sampled steps beyond the warm-up, several have what the summary has of all.
 TEST_F(Record, BreakdownWithoutWarmUp) {
   const auto step = [](int s, double compute) {
     return json{{"kind", "step"},
@@ -173,7 +173,7 @@ TEST_F(Record, BreakdownWithoutWarmUp) {
   EXPECT_EQ(read().breakdown.compute, 300);
 }
 
-// Of several ranks the summary has the mean and the first steps that are in it.
+// The summary has of several ranks the mean and the first steps that are in it.
 TEST_F(Record, BreakdownOfSeveralRanksWithoutWarmUp) {
   const auto early = [](int step, double compute) {
     return json{{"step", step}, {"breakdown", {{"compute", compute}, {"wait", 2.0}}}};

@@ -247,7 +247,7 @@ TEST(Verdict, TechniquesBesideAGrid) {
   EXPECT_FALSE(has(text, "follows")) << text;
 }
 
-// What a speed does not tell: steps that wait now and then, and that all steps were warm-up.
+// A speed does not tell this: steps that wait now and then, and that all steps were warm-up.
 TEST(Verdict, SpeedsThatHideSomethingAreNamed) {
   Part part = technique_part(1);
   EXPECT_FALSE(has(said(part), "the mean step") || has(said(part), "warm-up")) << said(part);

@@ -1,5 +1,5 @@
-// What a run keeps of algorithms that were chosen from libraries: the file is read back whole or
-// not at all, ranks with the same card agree, and a run that goes on elsewhere says so.
+// This tests what a run keeps of algorithms that were chosen from libraries: the file is read back
+// whole or not at all, ranks with the same card agree, and a run that goes on elsewhere says so.
 #include "train/algorithms.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// What a batch carries beside images and labels reaches the loss: class weights and mixed targets,
-// against losses computed by hand from the logits; and test-time augmentation is reported beside
-// the score, never in its place.
+// The values that a batch carries beside images and labels reach the loss: class weights and mixed
+// targets, against losses computed by hand from the logits; and test-time augmentation is reported
+// beside the score, never in its place.
 #include <gtest/gtest.h>
 
 #include <cmath>

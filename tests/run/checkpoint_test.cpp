@@ -324,8 +324,8 @@ TEST(Hostile, MutatedCheckpointsNeverCrash) {
       if (how == 2) mutant.erase(at, 1 + pick(40));
       if (how == 3) mutant.insert(at, std::string(1 + pick(8), static_cast<char>(pick(256))));
     }
-    // What still is JSON gets a fitting hash half of the time, so that mutations reach what lies
-    // behind it.
+    // A text that still is JSON gets a fitting hash half of the time, so that mutations reach what
+    // lies behind it.
     if (json document = json::parse(mutant, nullptr, false); document.is_object() && pick(2)) {
       document.erase("hash");
       document["hash"] = files::hash_text(files::xxh3(

@@ -171,7 +171,7 @@ TEST(DeferredNorm, TheProgramHasOneUpdatePerNorm) {
       if (e.op != ir::Op::running_stats) continue;
       EXPECT_EQ(std::get<ir::BatchNorm>(e.attrs).samples, 10) << dtype;
     }
-    // What is added up stays in the element type of statistics.
+    // A sum stays in the element type of statistics.
     EXPECT_EQ(count(b, ir::Op::cast), count(a, ir::Op::cast)) << dtype;
   }
 }

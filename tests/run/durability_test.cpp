@@ -1,4 +1,4 @@
-// What a disk that lies, breaks or comes and goes does to checkpoints: nothing is lost, nothing
+// A disk that lies, breaks or comes and goes does no harm to checkpoints: nothing is lost, nothing
 // starts over by itself.
 #include <gtest/gtest.h>
 
@@ -190,7 +190,7 @@ TEST(Durability, OneAtATimeHoldsTheLock) {
   EXPECT_TRUE(second.held());
 }
 
-// Of a call inside another one the outer one counts; a heartbeat says where it is.
+// The outer one of two calls inside each other counts; a heartbeat says where it is.
 TEST(Durability, ACallToADiskIsInTheHeartbeat) {
   comm::Heartbeat heartbeat;
   HeartbeatDisk disk(heartbeat);

@@ -45,7 +45,7 @@ TEST_P(GoldenTest, AllTensorsWithinTolerance) {
 INSTANTIATE_TEST_SUITE_P(DTypes, GoldenTest, testing::Values("f64", "f32", "bf16", "f16"),
                          [](const auto& i) { return i.param; });
 
-// Of a ResNet in a low precision logits and loss are compared: rounding flips a ReLU here and
+// Logits and loss of a ResNet in a low precision are compared: rounding flips a ReLU here and
 // there.
 TEST(Golden, AResnetInLowPrecision) {
   ASSERT_GE(goldens({"resnet_"}).size(), 4u);
@@ -101,7 +101,7 @@ struct Changed {
   }
 };
 
-// What is NaN is named, whatever comes after it.
+// A NaN is named, whatever comes after it.
 TEST(Verify, TheWorstIsTheOneThatIsNotANumber) {
   Changed golden;
   golden.fill("logits", "F64", std::numeric_limits<double>::quiet_NaN());

@@ -10,7 +10,7 @@
 namespace tessera::run::learning_rate_test {
 namespace {
 
-// What DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR do, with a peak of 1.
+// Does what DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR do, with a peak of 1.
 struct Stepped {
   std::string kind, rise;
   double least = 0, floor = 0;

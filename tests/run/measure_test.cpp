@@ -1,4 +1,4 @@
-// What a run measures: breakdowns of made-up timelines, who is slow, weights by speed, turns of a
+// A run measures these: breakdowns of made-up timelines, who is slow, weights by speed, turns of a
 // pipeline, and traces in which nothing overlaps.
 #include <gtest/gtest.h>
 

@@ -21,7 +21,7 @@ TEST(ModelSize, ParametersAreCounted) {
     }
 }
 
-// Of a batch so large that no weight is wider than what it makes.
+// The batch is so large that no weight is wider than what it makes.
 TEST(ModelSize, NoTensorIsWiderThanTheWidest) {
   constexpr std::int64_t batch = 512;
   const plan::Target target = exec::target_of("cpu", 1);

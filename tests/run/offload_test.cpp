@@ -103,7 +103,7 @@ TEST(OffloadedState, IsTheSameWithoutFusionAndInDoubles) {
   }
 }
 
-// Of a device it takes three pieces of each moment, whatever the model; all bytes are known before.
+// It takes three pieces of each moment of a device, whatever the model; all bytes are known before.
 TEST(OffloadedState, TakesTheBytesThatWerePlanned) {
   const Scratch scratch;
   Trained resident(micro());

@@ -1,4 +1,4 @@
-// What inference makes of weights once, and packs of them: the same logits, planned memory as it is
+// Inference makes values of weights once, and packs them: the same logits, planned memory as it is
 // allocated, and made anew when they change.
 #include <gtest/gtest.h>
 

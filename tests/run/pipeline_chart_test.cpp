@@ -192,7 +192,8 @@ TEST(PipelineChart, PredictedAboveMeasured) {
   EXPECT_EQ(svg_charts(predicted, {}, "t", "s").find("nan"), std::string::npos);
 }
 
-// What `explain` prints of a pipeline, without its memory: that depends on the machine's kernels.
+// Gives what `explain` prints of a pipeline, without its memory: that depends on the machine's
+// kernels.
 std::string explained() {
   config::Config c;
   c.model = models::preset("vit_micro");

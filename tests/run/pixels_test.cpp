@@ -79,7 +79,7 @@ config::Config with(const std::vector<std::string>& settings) {
   return config::load({}, overrides, config::Purpose::other);
 }
 
-// What training draws before normalisation stays pixels, what it writes after it does not.
+// A drawing of training before normalisation stays pixels, one after it does not.
 TEST(Pixels, AreWhatTrainingReadsWhereItCan) {
   for (const char* setting :
        {"data.flip=random", "data.crop=4", "data.resized_crop=true", "data.randaugment=[2, 9]",

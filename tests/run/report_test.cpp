@@ -1,4 +1,4 @@
-// What a run writes for others: TensorBoard's records bit by bit, and CSV files that follow
+// A run writes this for others: TensorBoard's records bit by bit, and CSV files that follow
 // metrics.jsonl.
 #include <gtest/gtest.h>
 
@@ -248,7 +248,7 @@ TEST(Pace, SecondsToGoAreThoseOfStepsAndEvaluationsToCome) {
   EXPECT_DOUBLE_EQ(pace.left(275), 0);
 }
 
-// What an earlier process did took none of this one's seconds.
+// The work of an earlier process took none of this one's seconds.
 TEST(Pace, AfterAResumeTheRateIsThatOfThisProcess) {
   run::Pace pace{.first = 900, .total = 1000, .step = 910, .evaluations = 1, .images = 300};
   EXPECT_DOUBLE_EQ(pace.left(20), 180);

@@ -190,7 +190,7 @@ TEST(Schedule, WarmsUpThenFalls) {
   EXPECT_NEAR(at("step", 91), 0.001, 1e-15);
 }
 
-// What a rank does after a step must not be called by the step's last equation.
+// The work of a rank after a step must not be called by the step's last equation.
 TEST(Session, AStepLeavesItsLastEquation) {
   const config::Config c = tiny("f32", 1);
   comm::Heartbeat heartbeat;

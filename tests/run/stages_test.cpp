@@ -96,8 +96,8 @@ TEST(Blocks, HoldTheirOwnParameters) {
   }
 }
 
-// What stands late in the program (running statistics) or leads nowhere near the images (bias
-// tables, masks) is where its block is.
+// An equation that stands late in the program (running statistics) or leads nowhere near the images
+// (bias tables, masks) is where its block is.
 TEST(Blocks, FollowTheDataflow) {
   for (const char* preset : {"resnet18_cifar", "swin_micro"}) {
     const models::ModelConfig& m = models::preset(preset);

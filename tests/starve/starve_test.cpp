@@ -139,6 +139,25 @@ TEST(Long, RanksThatNeverJoinBelowALimitAreSaid) {
             std::string::npos)
       << read(err);
 }
+// An mpirun that does not end after its ranks, of which one has said why it did: that one counts.
+TEST(Long, ARanksOwnWordCountsWhereMpirunDoesNotEnd) {
+  if (!has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  const fs::path bin = scratch() / "lasting", err = scratch() / "stderr";
+  fs::create_directories(bin);
+  std::ofstream(bin / "mpirun") << "#!/bin/sh\nPATH=${PATH#*:}\nmpirun \"$@\"\n"
+                                << "[ \"$1\" = --version ] && exit\n"
+                                << "rm -f $0.pipe; mkfifo $0.pipe; read nothing <>$0.pipe\n";
+  fs::permissions(bin / "mpirun", fs::perms::owner_all);
+  const std::string command =
+      "ulimit -v 1000000; PATH=" + bin.string() + ":$PATH TESSERA_FAULT='" +
+      "rename predictions.json rank=0 errno=5' LD_PRELOAD=" TESSERA_PRELOAD " " + within +
+      TESSERA_BINARY " train" + steps + "--np 2 --oversubscribe --steps 2 --quiet --fresh --out " +
+      (scratch() / "said").string() + " >/dev/null 2>" + err.string();
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), 9) << read(err);
+  EXPECT_NE(read(err).find("predictions.json: cannot rename"), std::string::npos) << read(err);
+  EXPECT_EQ(read(err).find("does not end"), std::string::npos) << read(err);
+}
 TEST(Long, TooLittleMemoryForRanksIsSaid) {
   if (!has_mpirun()) GTEST_SKIP() << "there is no mpirun";
   for (int mib = 64; mib < 256; mib += mib < 112 ? 2 : 16) expect_memory_is_named(mib, mib > 96);

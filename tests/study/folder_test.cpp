@@ -98,7 +98,7 @@ TEST(Folder, FreshWithOnlyForgetsThosePartsAlone) {
   EXPECT_TRUE(fs::exists(scratch / "runs/b/r0-0123456789abcdef/ckpt"));
 }
 
-// What one page wrote and the next one has no more goes; what others put there stays.
+// A file that one page wrote and the next one has no more goes; what others put there stays.
 TEST(Folder, APageTakesItsOldFilesAlong) {
   const Scratch scratch;
   const std::string folder = scratch.folder().string();
@@ -179,7 +179,7 @@ TEST(Folder, WhatCannotBeRemovedIsSaid) {
   EXPECT_TRUE(fs::exists(scratch / "study.db"));
 }
 
-// What the file said then, and this version does not understand.
+// The file said this then, and this version does not understand it.
 TEST(Folder, AStudyWhoseClaimsCannotBeReadHasAPage) {
   const Scratch scratch;
   const config::StudyFile file = config::study_from_text(

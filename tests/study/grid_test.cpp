@@ -123,7 +123,7 @@ TEST(Grid, IdentityOutlivesEdits) {
                          "\"vit_micro\"\n[study]\nname = \"other\"\nrepeats = 5\n"
                          "[[part]]\nname = \"b\"\nkind = \"accuracy\"\n"));
   for (const auto& [run, identity] : before) EXPECT_EQ(after.at(run), identity) << run;
-  // What changes a run changes its identity.
+  // A key that changes a run changes its identity.
   for (const std::string change : {"set = { \"optim.lr\" = 0.5 }\n", "verb = \"infer\"\n"}) {
     const auto other = identities(planned(head + part + change + grid));
     for (const auto& [run, identity] : before) EXPECT_NE(other.at(run), identity) << run << change;

@@ -85,7 +85,7 @@ TEST(Needs, WithTheDeviceTheRunsAreMade) {
   EXPECT_TRUE(has(said, "(1 failed)")) << said;
   EXPECT_FALSE(has(said, "not run")) << said;
 
-  // What was not run on one machine is run on another.
+  // A part that was not run on one machine is run on another.
   Fixture g("there is no driver");
   g.run(0);
   g.options.missing = [](const std::string&) { return std::string(); };

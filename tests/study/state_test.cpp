@@ -185,7 +185,7 @@ TEST(State, OneStudyInAFolder) {
   EXPECT_TRUE(is_locked(scratch.folder()));
 }
 
-// Whoever can write to the folder must not make a study write elsewhere, or wait.
+// A user who can write to the folder must not make a study write elsewhere, or wait.
 TEST(State, LinksAndPipesAreRefused) {
   const Scratch scratch;
   std::ofstream(scratch / "precious") << "mine";

@@ -1,4 +1,4 @@
-// What a person sees of a study, and the records that are made of what benchmarks print.
+// This tests what a person sees of a study, and the records that are made of what benchmarks print.
 #include "study/table.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// What a newcomer runs first: two seconds, the whole story in one file. A program, its derivative,
-// a plan, an executor, and a model that learns.
+// This is what a newcomer runs first: two seconds, the whole story in one file. A program, its
+// derivative, a plan, an executor, and a model that learns.
 #include <gtest/gtest.h>
 
 #include "base/rng.h"

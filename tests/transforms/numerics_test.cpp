@@ -1,4 +1,4 @@
-// What passes do to numbers: nothing (to the bit), or no more than rounding; and the gradients are
+// Passes do nothing to numbers (to the bit), or no more than rounding; and the gradients are
 // the derivatives.
 #include <gtest/gtest.h>
 

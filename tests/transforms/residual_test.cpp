@@ -1,4 +1,4 @@
-// What fusion does to a residual network with batch norm: the same numbers with and without, and
+// Fusion of a residual network with batch norm gives the same numbers with and without, and
 // every ReLU gone into its neighbours.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a buffer is called is for people: passes go by its role.
+// The name of a buffer is for people: passes go by its role.
 #include <gtest/gtest.h>
 
 #include "transforms/tiny_vit.h"

@@ -11,7 +11,7 @@
 namespace tessera::transforms::schedule_text_test {
 namespace {
 
-// What is said about a text by the parser or, if that takes it, by check(); "" when nothing is.
+// Gives what the parser says about a text or, where that takes it, check(); "" when neither does.
 std::string verdict(const std::string& text) {
   try {
     check(parse_schedule(text, "s.txt"), "s.txt");
@@ -131,7 +131,7 @@ TEST(ScheduleCheck, NamesWhoWaitsForWhom) {
   EXPECT_EQ(said.find("of rank 2"), std::string::npos) << said;
 }
 
-// What no text can hold.
+// No text can hold these.
 TEST(ScheduleCheck, RefusesValuesOutOfRange) {
   const auto said = [](Schedule s) -> std::string {
     try {

@@ -12,7 +12,7 @@ namespace {
 
 using namespace test;
 
-// Of 3 windows a sample, 4 queries over 6 keys, 2 heads of 5.
+// The sizes are 3 windows a sample, 4 queries over 6 keys, 2 heads of 5.
 Program attention(bool bias, bool mask, const std::string& dtype) {
   const std::string low = dtype == "bf16" ? "f32" : dtype;
   std::string text = "program predict mesh()\n";

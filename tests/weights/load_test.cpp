@@ -231,7 +231,8 @@ TEST(Open, WhatIsAssumedOfSilentFiles) {
             half);
 }
 
-// What is said of a model must be what the weights say; a name says nothing of the other keys.
+// Keys that are given of a model must be what the weights say; a name says nothing of the other
+// keys.
 TEST(Open, ADescriptionMayNotContradict) {
   const Scratch scratch;
   const models::ModelConfig m = small_vit();
