@@ -39,7 +39,9 @@ class Hosts {
 
  private:
   std::vector<std::pair<const char*, std::string>> variables() const {
-    return {{"OMPI_MCA_plm_rsh_agent", agent()},
+    return {// A machine may be set up to start daemons in another way, or on no other host at all.
+            {"OMPI_MCA_plm", "rsh"},
+            {"OMPI_MCA_plm_rsh_agent", agent()},
             {"OMPI_MCA_btl", "tcp,self"},
             // Open MPI leaves the loopback out by itself; a machine may have no other network.
             {"OMPI_MCA_btl_tcp_if_include", "127.0.0.0/8"},

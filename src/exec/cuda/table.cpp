@@ -33,7 +33,7 @@ constexpr std::array rows{
     CROSSES(all_reduce), CROSSES_WITH_WORKSPACE(all_gather), CROSSES_WITH_WORKSPACE(reduce_scatter), CROSSES_WITH_WORKSPACE(all_to_all),
     ROW(own), ROW(once), ROW(widen), CROSSES(transfer), CROSSES(send), CROSSES(recv),
     CROSSES(compressed_reduce), ROW_WITH_WORKSPACE(orthogonalise),
-    ROW(normalise), ROW(augment), ROW(gather_samples), ROW(resize),
+    ROW(normalise), ROW(augment), ROW(gather_samples), ROW_WITH_WORKSPACE(resize),
 };
 #undef ROW
 #undef ROW_WITH_WORKSPACE
