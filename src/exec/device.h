@@ -31,7 +31,7 @@ enum class Carrier : std::uint8_t { host, nccl };
 enum class Threading : std::uint8_t {
   automatic,  // every op, in tiles
   heads,      // attention, whole heads; all else is one thread's
-  rows,       // every op; attention, products and convolutions in whole rows of the result
+  rows,       // every op, whole rows of its result
   products    // matrix products and convolutions, in tiles; all else is one thread's
 };
 Threading threading_named(std::string_view name);  // "auto", else as above
