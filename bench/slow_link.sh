@@ -22,7 +22,7 @@ late=()
 id=slow$$
 work=$(mktemp -d /tmp/tessera_link.XXXXXX)
 finish() {
-  for process in "${late[@]}"; do kill $process 2>/dev/null || true; done
+  for process in "${late[@]}"; do kill $process 2>/dev/null && wait $process || true; done
   for i in 1 2; do
     ip netns pids ${id}$i 2>/dev/null | xargs -r kill -9 2>/dev/null || true
     ip netns del ${id}$i 2>/dev/null || true

@@ -20,7 +20,7 @@ work=$(mktemp -d /tmp/tessera_hosts.XXXXXX)
 address() { echo 10.231.8.$1; }
 late=()  # the processes that stand for late cables
 finish() {
-  for process in "${late[@]}"; do kill $process 2>/dev/null || true; done
+  for process in "${late[@]}"; do kill $process 2>/dev/null && wait $process || true; done
   for i in 1 2 3; do
     ip netns pids ${id}$i 2>/dev/null | xargs -r kill -9 2>/dev/null || true
     ip netns del ${id}$i 2>/dev/null || true
