@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Pastes the blocks of README.md and recipes/README.md that need the network or photos of one's own,
-in order, in a folder where made-up data lie in their places:
+"""Pastes the blocks of README.md and recipes/README.md that need the network or photos of one's
+own, in order, in a folder where made-up data lie in their places:
 
     tools/paste_data_blocks.py [--tessera build/tessera]      (in ./check --all)
 
