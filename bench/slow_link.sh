@@ -42,7 +42,7 @@ for i in 1 2; do
   [[ $delay != 0 ]] || continue
   tests/cluster/delay.py ${id}$i v0 "$delay" >"$work/late-$i" &
   late+=($!)
-  until grep -q ready "$work/late-$i"; do kill -0 ${late[-1]} && sleep 0.1; done
+  until grep -qs ready "$work/late-$i"; do kill -0 ${late[-1]} && sleep 0.1; done
 done
 cat >"$work/agent" <<AGENT
 #!/usr/bin/env bash

@@ -62,7 +62,7 @@ delay() {  # delay HOST MILLISECONDS: what comes to it, on top of its limit
   fi
   tests/cluster/delay.py ${id}$1 v0 "$2" >"$work/delay-$1" &
   late+=($!)
-  wait_for 20 grep -q ready "$work/delay-$1"
+  wait_for 20 grep -qs ready "$work/delay-$1"
 }
 # What mpirun calls instead of ssh: agent ADDRESS COMMAND... A host that is down does not answer. As over ssh nothing of the environment
 # comes along.
