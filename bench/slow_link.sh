@@ -2,9 +2,10 @@
 # What a slow link between two hosts costs a data-parallel training, with each way to add up and
 # each compression (root only):
 #
-#   bench/slow_link.sh BUILD [RATE=1gbit] [STEPS=20] [ROWS=.] > bench/results/slow_link_MACHINE_DATE.md
+#   bench/slow_link.sh BUILD [RATE=1gbit] [STEPS=20] [ROWS=.] [DELAY=0] > bench/results/slow_link_MACHINE_DATE.md
 #
 # ROWS: a regular expression; only the ways whose names it matches are measured.
+# DELAY: milliseconds that a packet is late, each way (tests/cluster/delay.py).
 # Two hosts are network namespaces of this machine behind one cable, limited by tc both ways, with
 # two ranks each. Printed: the median of the steps' times and of their exposed communication
 # (docs/measuring.md; the third and every tenth step have it) with the least and the most, the bytes
@@ -15,10 +16,13 @@ build=$(realpath "${1:?the build folder}")
 rate=${2:-1gbit}
 steps=${3:-20}
 rows=${4:-.}
+delay=${5:-0}
+late=()
 ((EUID == 0)) || { echo "slow_link.sh: making network namespaces needs root" >&2; exit 77; }
 id=slow$$
 work=$(mktemp -d /tmp/tessera_link.XXXXXX)
 finish() {
+  for process in "${late[@]}"; do kill $process 2>/dev/null && wait $process || true; done
   for i in 1 2; do
     ip netns pids ${id}$i 2>/dev/null | xargs -r kill -9 2>/dev/null || true
     ip netns del ${id}$i 2>/dev/null || true
@@ -35,6 +39,10 @@ for i in 1 2; do
   ip -n ${id}$i addr add 10.231.9.$i/24 dev v0
   ip -n ${id}$i link set v0 up
   tc -n ${id}$i qdisc replace dev v0 root tbf rate "$rate" burst 256kb latency 100ms
+  [[ $delay != 0 ]] || continue
+  tests/cluster/delay.py ${id}$i v0 "$delay" >"$work/late-$i" &
+  late+=($!)
+  until grep -qs ready "$work/late-$i"; do kill -0 ${late[-1]} && sleep 0.1; done
 done
 cat >"$work/agent" <<AGENT
 #!/usr/bin/env bash
@@ -83,9 +91,9 @@ print(f"| {name} | {spread([s['step_ms'] for s in steps])} | {spread(exposed)} |
 READ
 }
 
-echo "# Two hosts over $rate: exposed communication with and without hierarchy and compression"
+echo "# Two hosts over $rate, $delay ms late: exposed communication with and without hierarchy and compression"
 echo
-echo "\`bench/slow_link.sh BUILD $rate $steps\`, $("$build/tessera" version), $(date -u +%F),"
+echo "\`bench/slow_link.sh BUILD $rate $steps . $delay\`, $("$build/tessera" version), $(date -u +%F),"
 echo "$(nproc) cores with a load of $(cut -d' ' -f1 /proc/loadavg): vit_tiny_cifar, 4 ranks of one"
 echo "thread on two hosts, dp 4, 16 samples an update; medians (least to most) of $((steps - 2)) steps,"
 echo "exposed communication of steps 3, 10, 20, ..."

@@ -29,6 +29,8 @@ PARTS = {
     "deaths": ("Long.DeathAfterEveryCall", 1),
     "readers": ("Long.EveryCallOfAReader", 1),
     "beside a writer": ("Long.ReadersBesideATrainingFindACheckpoint", 1),
+    "power": ("Long.ACrashAtEveryFlush", 1),
+    "power, two ranks": ("Long.ACrashAtEveryFlushOfTwoProcesses", 1),
     "races": ("Long.ManyRacesForAFolder", 4),
     "overtaken": ("Long.AProcessThatIsOvertakenRemovesNothing", 1),
     "closed": ("Long.EveryClosedDescriptor", 1),

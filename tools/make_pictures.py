@@ -2,11 +2,12 @@
 """Makes docs/pictures/*.svg anew, each for light and for dark screens, from what the program itself
 draws and prints.
 
-  tools/make_pictures.py [--tessera build/tessera] [--study runs/study-quick]
+  tools/make_pictures.py [--tessera build/tessera] [--study runs/study-quick] [--only results]
 
-face      the tiles and two figures of a study's page beside what the terminal said pipeline  the
-mesh of a layout, and a pipeline's schedule as `tessera explain --schedule-svg` draws it results
-bars of bench/results with their spread, drawn by this script
+face      the tiles and two figures of a study's page beside what the terminal said
+pipeline  the mesh of a layout, and a schedule as `tessera explain --schedule-svg` draws it
+results   bars of bench/results with their spread, drawn as pages draw theirs
+          (`ninja -C build draw_bars`)
 
 A study that is already in the folder is taken as it is (`tessera study studies/quick.toml` makes
 it). Needs no package.
@@ -167,6 +168,7 @@ def own_chart(path, x, y, width, theme):
 
 NEOVERSE, X86 = "peer_torch_neoverse-v1_2026-11-15.md", "peer_torch_x86-64_2026-11-15.md"
 H200, H200_BEFORE = "cuda_h200_2026-11-17.md", "cuda_peer_h200_2026-11-16.md"
+SIDES = ["Tessera", "PyTorch"]
 # a median, and in brackets the least and the most where they were recorded
 MS = r"([\d.]+)(?: \(([\d.]+)[-,] ?([\d.]+)[^)]*\))?"
 
@@ -213,45 +215,43 @@ def h200_rows():
     return rows
 
 
+def bars(options, title, unit, rows):
+    """A figure of the program: two bars for each of (name, ours, theirs), each a (value, low,
+    high)."""
+    lines = [f"{name}\t{side}\t{part}\t" + "\t".join("-" if v is None else repr(v) for v in numbers)
+             for name, *sides in rows for part, (side, numbers) in enumerate(zip(SIDES, sides))]
+    drawn = subprocess.run([options.draw_bars, title, unit, *SIDES], input="\n".join(lines) + "\n",
+                           check=True, capture_output=True, text=True)
+    return drawn.stdout
+
+
 def results(options, theme):
-    """Bars drawn here, of numbers that are read from the README's table and from bench/results;
-    whiskers from the least to the most."""
-    ink = INK[theme]
-    body, y = [], 30
-    groups = [("2 Neoverse V1 cores, f32, 2026-11-15 (PyTorch 2.15): GFLOP/s", cpu_rows(NEOVERSE)),
-              ("16 x86-64 cores with AVX-512, f32, 2026-11-15 (PyTorch 2.11): GFLOP/s",
+    """Numbers that are read from the README's table and from bench/results; error bars from the
+    least to the most."""
+    groups = [("2 Neoverse V1 cores, f32, 2026-11-15 (PyTorch 2.15)", "GFLOP/s",
+               cpu_rows(NEOVERSE)),
+              ("16 x86-64 cores (AVX-512), f32, 2026-11-15 (PyTorch 2.11)", "GFLOP/s",
                cpu_rows(X86)),
-              ("one H200, bf16, 2026-11-16 and 17 (PyTorch 2.11, torch.compile at its best in "
-               "turns): images/s", h200_rows())]
-    for title, rows in groups:
-        body.append(text(20, y, title, ink["text"], 13, weight=600))
-        y += 12
-        most = max(max(side[0], side[2] or 0) for row in rows for side in row[1:])
-        for name, ours, theirs in rows:
-            for label, (value, low, high), colour in [("Tessera", ours, ink["bar"]),
-                                                      ("PyTorch", theirs, ink["peer"])]:
-                w = 560 * value / most
-                body.append(text(330, y + 14, f"{name}, {label}" if label == "Tessera" else label,
-                                 ink["text" if label == "Tessera" else "soft"], 12, anchor="end"))
-                body.append(f'<rect x="340" y="{y + 3}" width="{w:.1f}" height="15" rx="2" '
-                            f'fill="{colour}"/>')
-                if low:
-                    a, b = 340 + 560 * low / most, 340 + 560 * high / most
-                    body.append(f'<path d="M{a:.1f} {y + 10.5}H{b:.1f}M{a:.1f} '
-                                f'{y + 6}V{y + 15}M{b:.1f} {y + 6}V{y + 15}" '
-                                f'stroke="{ink["text"]}" fill="none"/>')
-                body.append(text(350 + max(w, 560 * (high or 0) / most), y + 15, f"{value:,.0f}",
-                                 ink["text"], 12))
-                y += 20
-            y += 6
-        y += 26
-    picture("results", theme, 1000, y - 10, "\n".join(body), "Tessera beside PyTorch")
+              ("one H200, bf16, 2026-11-16 and 17 (PyTorch 2.11, compiled)", "images/s",
+               h200_rows())]
+    body, most = [], 0
+    for i, (title, unit, rows) in enumerate(groups):
+        with tempfile.TemporaryDirectory() as folder:
+            svg = pathlib.Path(folder) / f"results-{i}.svg"
+            svg.write_text(bars(options, title, unit, rows))
+            figure, high = own_figure(svg, 10 + 400 * i, 6, 386, theme)
+        body.append(figure)
+        most = max(most, high)
+    picture("results", theme, 1200, most + 16, "\n".join(body), "Tessera beside PyTorch")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tessera", type=pathlib.Path, default=ROOT / "build" / "tessera")
+    parser.add_argument("--draw-bars", type=pathlib.Path, default=ROOT / "build" / "draw_bars")
+    parser.add_argument("--only", nargs="*", default=["face", "pipeline", "results"],
+                        help="some of the pictures")
     parser.add_argument("--study", type=pathlib.Path, default=ROOT / "runs" / "study-quick")
     parser.add_argument("--terminal", type=pathlib.Path, default=ROOT / "docs" / "pictures"
                         / "terminal.txt", help="what a terminal showed, with its commands")
@@ -259,7 +259,8 @@ def main():
     options.terminal = options.terminal.read_text().splitlines()
     for theme in INK:
         for make in (face, pipeline, results):
-            make(options, theme)
+            if make.__name__ in options.only:
+                make(options, theme)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr int deepest = 16;  // folders below a class
 constexpr std::size_t most_files = 200'000'000;
+constexpr const char* form =
+    "a folder per class, or train/ and val/ with a folder per class in each";
 
 struct File {
   std::string name;  // below its class's folder
@@ -115,6 +117,25 @@ class Walk {
   std::int64_t ignored_ = 0;
 };
 
+// All that is wrong with a folder, in one error.
+class Problems {
+ public:
+  void add(const std::string& what, const fs::path& where, const std::string& help) {
+    const std::string shown = bytes_shown(where.string());
+    if (error_)
+      error_->and_also(shown + ": " + what);
+    else
+      error_.emplace(ErrorKind::data, what, shown, help);
+  }
+  bool none() const { return !error_; }
+  void refuse() const {
+    if (error_) throw *error_;
+  }
+
+ private:
+  std::optional<Error> error_;
+};
+
 class Folder : public ImageFolder {
  public:
   Folder(const fs::path& dir, Split split, const FolderOptions& options) : options_(options) {
@@ -123,25 +144,21 @@ class Folder : public ImageFolder {
     names_ = found.names;
     const bool own_folder = !found.test.empty();
     root_ = own_folder && split == Split::test ? found.test : found.train;
-    const std::vector<std::string> present = folders_in(root_);
-    std::vector<std::string> strange;
-    for (const std::string& name : present)
-      if (!std::binary_search(names_.begin(), names_.end(), name))
-        strange.push_back("'" + name + "'");
+    Problems problems;
+    look_at_names(found, problems);
 
     std::vector<std::vector<File>> classes(names_.size());
-    std::vector<std::string> empty;
     Walk walk(dir, options.arrays);
+    look_at_classes(root_, found, walk, problems, &classes);
+    ignored_ = walk.ignored(), outside_ = walk.outside();
+    if (!problems.none() && own_folder)  // what is wrong with the other half is said, too
+      look_at_classes(split == Split::test ? found.train : found.test, found, walk, problems,
+                      nullptr);
+    problems.refuse();
     for (std::size_t i = 0; i < names_.size(); ++i) {
-      if (!std::binary_search(present.begin(), present.end(), names_[i]))
-        continue;  // a class that is not tested
-      classes[i] = walk.run(root_ / names_[i]);
-      if (classes[i].empty()) empty.push_back(names_[i]);
       order(classes[i], names_[i], own_folder ? 0 : options.seed);
       if (!own_folder) keep(classes[i], split);
     }
-    ignored_ = walk.ignored(), outside_ = walk.outside();
-    refuse_classes(found.train, strange, empty);
     interleave(classes);
   }
 
@@ -175,7 +192,6 @@ class Folder : public ImageFolder {
  private:
   static void refuse_nonsense(const fs::path& dir, const ClassFolders& found) {
     std::error_code ignored;
-    const char* form = "a folder per class, or train/ and val/ with a folder per class in each";
     std::error_code problem;
     const fs::file_status status = fs::status(dir, problem);
     if (!fs::is_directory(status)) {
@@ -193,43 +209,50 @@ class Folder : public ImageFolder {
           throw Error(ErrorKind::data,
                       fmt::format("found {}/ with folders in it, but no train/ beside it", name),
                       dir.string(), std::string("expected ") + form);
+  }
+
+  static void look_at_names(const ClassFolders& found, Problems& problems) {
     std::vector<std::string> odd;
     for (const std::string& name : found.names)
       if (!is_utf8(name)) odd.push_back("'" + bytes_shown(name) + "'");
     if (!odd.empty())
-      throw Error(ErrorKind::data,
-                  fmt::format("the name{} of the class{} {} {} not UTF-8, as weights and reports "
-                              "need it",
-                              odd.size() > 1 ? "s" : "", odd.size() > 1 ? "es" : "",
-                              join(odd, ", "), odd.size() > 1 ? "are" : "is"),
-                  bytes_shown(found.train.string()),
-                  "rename the folder (`convmv -f latin1 -t utf8` does many at once)");
+      problems.add(fmt::format("the name{} of the class{} {} {} not UTF-8, as weights and reports "
+                               "need it",
+                               odd.size() > 1 ? "s" : "", odd.size() > 1 ? "es" : "",
+                               join(odd, ", "), odd.size() > 1 ? "are" : "is"),
+                   found.train, "rename the folder (`convmv -f latin1 -t utf8` does many at once)");
     if (found.names.size() < 2)
-      throw Error(ErrorKind::data, "expected at least two classes, found only " + found.names[0],
-                  found.train.string(), std::string("expected ") + form);
+      problems.add("expected at least two classes, found only " + bytes_shown(found.names[0]),
+                   found.train, std::string("expected ") + form);
   }
 
-  // Classes that training does not have, and those without an image: all of them at once.
-  void refuse_classes(const fs::path& train, const std::vector<std::string>& strange,
-                      const std::vector<std::string>& empty) const {
+  // Lists the images of all classes below `root` (into `classes`, where it is given) and names the
+  // classes that training does not have and those without an image.
+  void look_at_classes(const fs::path& root, const ClassFolders& found, Walk& walk,
+                       Problems& problems, std::vector<std::vector<File>>* classes) const {
     const auto one = [](const std::vector<std::string>& names) { return names.size() == 1; };
-    std::optional<Error> error;
-    if (!strange.empty())
-      error.emplace(ErrorKind::data,
-                    fmt::format("the class{} {} {} not among the {} training classes",
-                                one(strange) ? "" : "es", join(strange, ", "),
-                                one(strange) ? "is" : "are", names_.size()),
-                    root_.string(), "the folders of " + train.string() + " name the classes");
-    if (!empty.empty()) {
-      const std::string what =
-          fmt::format("no {} in the class{} {}", options_.arrays ? ".npy file" : "JPEG or PNG",
-                      one(empty) ? "" : "es", join(empty, ", "));
-      if (error)
-        error->and_also(root_.string() + ": " + what);
-      else
-        error.emplace(ErrorKind::data, what, root_.string(), "add images or remove the folder");
+    std::vector<std::string> strange, empty;
+    for (const std::string& name : folders_in(root)) {
+      const auto place = std::lower_bound(names_.begin(), names_.end(), name);
+      if (place == names_.end() || *place != name) {
+        strange.push_back("'" + bytes_shown(name) + "'");
+        continue;
+      }
+      std::vector<File> files = walk.run(root / name);
+      if (files.empty()) empty.push_back(bytes_shown(name));
+      if (classes) (*classes)[static_cast<std::size_t>(place - names_.begin())] = std::move(files);
     }
-    if (error) throw *error;
+    if (!strange.empty())
+      problems.add(fmt::format("the class{} {} {} not among the {} training classes",
+                               one(strange) ? "" : "es", join(strange, ", "),
+                               one(strange) ? "is" : "are", names_.size()),
+                   root,
+                   "the folders of " + bytes_shown(found.train.string()) + " name the classes");
+    if (!empty.empty())
+      problems.add(
+          fmt::format("no {} in the class{} {}", options_.arrays ? ".npy file" : "JPEG or PNG",
+                      one(empty) ? "" : "es", join(empty, ", ")),
+          root, "add images or remove the folder");
   }
 
   static void order(std::vector<File>& files, const std::string& name, std::uint64_t seed) {

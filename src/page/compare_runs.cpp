@@ -151,7 +151,7 @@ void overlays(PageBuilder& page, const std::vector<NamedRun>& runs) {
   overlay(page, runs, "loss", axes("Training loss", "step", "loss of the batch", false),
           "Each run as it was measured.", by_step(&StepRecord::loss));
   LineFigure top = axes("Test top-1 by epoch", "epoch", "test top-1", false);
-  top.percent_y = top.marks_are_x = true;
+  top.percent_y = top.marks_are_x = top.few_are_dots = true;
   overlay(page, runs, "top1", top, "After each epoch.", by_epoch(&EpochRecord::test_top1, false));
   LineFigure timed = axes("Test top-1 by time", "seconds, with evaluations", "test top-1", false);
   timed.percent_y = timed.from_zero_x = true;

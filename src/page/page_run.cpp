@@ -53,7 +53,7 @@ void train_and_test(PageBuilder& page, const RunRecord& r, const char* file, con
                     bool shares) {
   LineFigure f;
   f.title = title, f.x_label = "epoch", f.y_label = y_label, f.from_zero = false;
-  f.percent_y = shares, f.marks_are_x = true;
+  f.percent_y = shares, f.marks_are_x = f.few_are_dots = true;
   for (const auto& [name, value] : {std::pair("train", train), std::pair("test", test)}) {
     Line line{.name = name, .marks = {}};
     for (std::size_t i = 0; i < r.epochs.size(); ++i)

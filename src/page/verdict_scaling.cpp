@@ -22,20 +22,22 @@ std::string at_words(const Scaling& s, const ScalingPoint& p) {
 }
 
 std::string speedup_words(const ScalingPoint& p) {
-  std::string out = fmt::format("{}x", two(p.speedup));
-  if (p.time.n > 1 && std::isfinite(p.low))
-    out += fmt::format(" ({}x to {}x)", two(p.low), two(p.high));
-  return out;
+  const std::string out = fmt::format("{}x", two(p.speedup));
+  if (p.time.n <= 1 || !std::isfinite(p.low)) return out;
+  const std::string low = two(p.low), high = two(p.high);
+  return low == high ? fmt::format("{}, n = {}", out, p.time.n)
+                     : fmt::format("{} ({}x to {}x, n = {})", out, low, high, p.time.n);
 }
 
 // How far it goes.
 std::string reach(const Scaling& s) {
   const ScalingPoint& last = s.points.back();
   if (s.weak)
-    return fmt::format("{}, {} reach {} efficiency{}",
+    return fmt::format("{}, {} reach {} efficiency{}{}",
                        s.axis == "run.np" ? "with the work of each rank kept the same"
                                           : "with work that grows alike",
                        at_words(s, last), two_percent(last.efficiency),
+                       last.time.n > 1 ? fmt::format(" (n = {})", last.time.n) : "",
                        last.efficiency >= 0.9
                            ? ""
                            : fmt::format(": {} takes {} times as long as on {}", s.time.what,
@@ -44,16 +46,16 @@ std::string reach(const Scaling& s) {
     return fmt::format("more {} bring nothing: {} on {} has a speed-up of {}", axis_label(s.axis),
                        s.time.what, at_words(s, last), speedup_words(last));
   if (last.efficiency >= scales_well)
-    return fmt::format("scales to {} at {} efficiency (speed-up {})", at_words(s, last),
+    return fmt::format("scales to {} at {} efficiency, a speed-up of {}", at_words(s, last),
                        two_percent(last.efficiency), speedup_words(last));
   const ScalingPoint* good = nullptr;
   for (const ScalingPoint& p : s.points)
     if (p.ideal > 1 && p.efficiency >= scales_well) good = &p;
   if (good)
-    return fmt::format("scales to {} at {} efficiency; {} reach {} (speed-up {})",
+    return fmt::format("scales to {} at {} efficiency; {} reach {}, a speed-up of {}",
                        at_words(s, *good), two_percent(good->efficiency), at_words(s, last),
                        two_percent(last.efficiency), speedup_words(last));
-  return fmt::format("scales poorly: {} reach {} efficiency (speed-up {})", at_words(s, last),
+  return fmt::format("scales poorly: {} reach {} efficiency, a speed-up of {}", at_words(s, last),
                      two_percent(last.efficiency), speedup_words(last));
 }
 

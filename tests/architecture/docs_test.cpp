@@ -1,6 +1,7 @@
 // The pages of docs/: each is in the index, and opens with what its reader will be able to do.
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <string>
 
 #include "architecture/source.h"
@@ -43,6 +44,29 @@ TEST(Docs, EveryPageOpensWithWhatItIsFor) {
            "to ...\"), not: "
         << lines[at];
   }
+}
+
+// The README's picture of results has the numbers of its tables: who changes one makes it anew.
+TEST(Docs, ThePictureOfResultsHasTheNumbersOfTheTable) {
+  std::string pictures[2];
+  for (int dark = 0; dark < 2; ++dark)
+    for (const std::string& line : lines_of(
+             kRoot / (dark ? "docs/pictures/results-dark.svg" : "docs/pictures/results-light.svg")))
+      pictures[dark] += line + "\n";
+  int rows = 0;
+  const std::regex row(
+      R"(^\| (?:vit_b_16|swin_t|resnet50) \| ([\d,]+) \| [\d,]+ \| ([\d,]+) \|.*)");
+  for (const std::string& line : lines_of(kRoot / "README.md")) {
+    std::smatch found;
+    if (!std::regex_match(line, found, row)) continue;
+    ++rows;
+    for (const std::string& number : {found.str(1), found.str(2)})
+      for (const std::string& picture : pictures)
+        EXPECT_NE(picture.find(">" + number + "<"), picture.npos)
+            << number
+            << " is not in docs/pictures/results-*.svg: tools/make_pictures.py makes them";
+  }
+  EXPECT_EQ(rows, 3) << "the README's table of a card was not found";
 }
 
 // Lines that a patch adds to files whose path starts with this.

@@ -18,9 +18,9 @@ id=tess$$
 ip netns add ${id}s 2>/dev/null || { echo "hosts.sh: not run: the kernel allows no network namespaces"; exit 77; }
 work=$(mktemp -d /tmp/tessera_hosts.XXXXXX)
 address() { echo 10.231.8.$1; }
-relay=  # the process that stands for a late cable
+late=()  # the processes that stand for late cables
 finish() {
-  [[ ! $relay ]] || kill $relay 2>/dev/null || true
+  for process in "${late[@]}"; do kill $process 2>/dev/null && wait $process || true; done
   for i in 1 2 3; do
     ip netns pids ${id}$i 2>/dev/null | xargs -r kill -9 2>/dev/null || true
     ip netns del ${id}$i 2>/dev/null || true
@@ -33,24 +33,37 @@ trap finish EXIT
 
 ip -n ${id}s link add sw type bridge
 ip -n ${id}s link set sw up
-cable() { ip link add v0 netns ${id}$1 type veth peer name p$1 netns ${id}s; }  # cable HOST: to the switch
-connect() {  # connect HOST: what the cable's ends are for
-  ip -n ${id}s link set p$1 master sw
-  ip -n ${id}s link set p$1 up
-  ip -n ${id}$1 addr add "$(address $1)/24" dev v0
-  ip -n ${id}$1 link set v0 up
-}
-for i in 1 2 3; do
+for i in 1 2 3; do  # a cable to the switch
   ip netns add ${id}$i
   ip -n ${id}$i link set lo up
-  cable $i
-  connect $i
+  ip link add v0 netns ${id}$i type veth peer name p$i netns ${id}s
+  ip -n ${id}s link set p$i master sw
+  ip -n ${id}s link set p$i up
+  ip -n ${id}$i addr add "$(address $i)/24" dev v0
+  ip -n ${id}$i link set v0 up
 done
 limit() {  # limit HOST RATE: both ways
   tc -n ${id}$1 qdisc replace dev v0 root tbf rate "$2" burst 256kb latency 100ms
-  tc -n ${id}s qdisc replace dev p$1 root tbf rate "$2" burst 256kb latency 100ms
+  tc -n ${id}s qdisc del dev p$1 root 2>/dev/null || true  # with the delay below it
+  tc -n ${id}s qdisc add dev p$1 root handle 8231: tbf rate "$2" burst 256kb latency 100ms
 }
-
+delay_by=  # a process where the kernel has no netem (tests/cluster/delay.py)
+if tc -n ${id}1 qdisc replace dev lo root netem delay 1ms 2>/dev/null; then
+  tc -n ${id}1 qdisc del dev lo root
+  delay_by=netem
+elif command -v iptables >/dev/null && ip netns exec ${id}1 iptables -t mangle -A PREROUTING -i none -j NFQUEUE 2>/dev/null; then
+  ip netns exec ${id}1 iptables -t mangle -D PREROUTING -i none -j NFQUEUE
+  delay_by=delay.py
+fi
+delay() {  # delay HOST MILLISECONDS: what comes to it, on top of its limit
+  if [[ $delay_by = netem ]]; then
+    tc -n ${id}s qdisc replace dev p$1 parent 8231:1 netem delay "$2ms" limit 100000
+    return
+  fi
+  tests/cluster/delay.py ${id}$1 v0 "$2" >"$work/delay-$1" &
+  late+=($!)
+  wait_for 20 grep -qs ready "$work/delay-$1"
+}
 # What mpirun calls instead of ssh: agent ADDRESS COMMAND... A host that is down does not answer. As over ssh nothing of the environment
 # comes along.
 cat >"$work/agent" <<AGENT
@@ -102,31 +115,40 @@ tee -a "$transcript" <"$work/doctor"
 hold "it looked at the links (exit status $status)" grep -q "^all-reduce of all" "$work/doctor"
 hold "no link is called slow" bash -c '! grep "problem: .*link" "$0"' "$work/doctor"
 
-say; say "== doctor: what comes from the third host is late by 20 ms"
-late=
-if tc -n ${id}3 qdisc replace dev v0 root netem delay 20ms 2>/dev/null; then
-  late=netem
-elif [[ -c /dev/net/tun ]]; then  # a kernel without netem: another cable, whose frames pass through a process
-  ip -n ${id}3 link del v0
-  tests/cluster/delay.py ${id}3 v0 ${id}s p3 20 >"$work/delay" &
-  relay=$!
-  wait_for 20 grep -q ready "$work/delay" && connect 3 && late=delay.py
-fi
-if [[ $late ]]; then
-  say "by $late"
+in_time() {  # all cables are in time again
+  for process in "${late[@]}"; do
+    kill $process
+    wait $process 2>/dev/null || true
+  done
+  late=()
+  for i in 1 2 3; do limit $i "$1"; done
+}
+microseconds() { sed -n 's/^\(h[0-9] [0-9]* - h[0-9] [0-9]*\) *\([0-9.]*\) .*/\2/p' "$work/doctor"; }
+if [[ $delay_by ]]; then
+  for rate in 1gbit 10gbit; do
+    say; say "== doctor: all links alike ($rate, and late by 1 ms each way, by $delay_by)"
+    in_time $rate
+    for i in 1 2 3; do delay $i 1; done
+    status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$work" >"$work/doctor" 2>&1 || status=$?
+    tee -a "$transcript" <"$work/doctor"
+    hold "a message takes a millisecond or more on every link" test "$(microseconds | awk '$1 >= 1000' | wc -l)" = 3
+    hold "no link is called slow" bash -c '! grep "problem: .*link" "$0"' "$work/doctor"
+  done
+  say; say "== trainings over such links have the bits of others"
+  over() { at_first "$build/tessera" train "${tiny[@]}" --steps 30 --np 3 --hostfile "$work/hostfile" --quiet --out "$work/$1"; }
+  over late
+  in_time 10gbit
+  over soon
+  hold "the same weights" cmp "$work/late/weights.safetensors" "$work/soon/weights.safetensors"
+
+  say; say "== doctor: what comes to the third host is late by 20 ms"
+  delay 3 20
   status=0; at_first "$build/tessera" doctor --hostfile "$work/hostfile" --out "$work" >"$work/doctor" 2>&1 || status=$?
   tee -a "$transcript" <"$work/doctor"
   hold "every link of the third host is named" grep -q "problem: every link of h3 is slow" "$work/doctor"
-  if [[ $late = delay.py ]]; then
-    kill $relay
-    wait $relay 2>/dev/null || true
-    relay=
-    cable 3
-    connect 3
-  fi
-  limit 3 10gbit
+  in_time 10gbit
 else
-  say "not run: this kernel has neither netem nor /dev/net/tun"
+  say; say "late links: not run: this kernel has neither netem nor, by iptables, NFQUEUE"
 fi
 
 say; say "== doctor: a host that does not answer"

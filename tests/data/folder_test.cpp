@@ -177,6 +177,11 @@ TEST(Folder, RefusalsNameTheClassAndTheForm) {
   for (const char* part :
        {"'okapi', 'zebra' are not among the 2 training classes", "in the class c"})
     has(says(other.folder(), Split::test), part);
+  fs::create_directories(other / "train/b\xff");  // of both halves, whichever is asked for
+  for (const Split split : {Split::train, Split::test})
+    for (const char* part : {"class 'b\\xff' is not UTF-8", "in the class b\\xff",
+                             "'okapi', 'zebra' are not among the 3", "in the class c"})
+      has(says(other.folder(), split), part);
   write_bytes(other / "file", "x");
   has(says(other / "file"), "found a file");
 }

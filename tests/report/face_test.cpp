@@ -235,6 +235,7 @@ TEST_F(Face, ThePageOfARunHasItsCurvesClassesAndPredictions) {
   for (const char* figure : {"run-loss", "run-lr", "run-grad-norm", "run-speed", "run-top1",
                              "run-test-loss", "run-classes", "run-confusion"})
     EXPECT_TRUE(has(page, fmt::format("id=\"figure-{}\"", figure))) << figure;
+  EXPECT_TRUE(has(page, ">epoch 1<") && has(page, ">epoch 2<")) << "two epochs are dots";
   EXPECT_TRUE(has(page, "data:image/png;base64,iVBORw0KGgo")) << "a PNG";
   EXPECT_TRUE(has(page, "dog &lt;b&gt;") && !has(page, "dog <b>"));
   EXPECT_TRUE(has(page, "/resolved.toml --out NEW") && has(page, "optim.lr"));
@@ -260,6 +261,7 @@ TEST_F(Face, AnyNumberOfRunsStandBesideEachOther) {
   EXPECT_NO_THROW(parse_xml(page));
   EXPECT_TRUE(has(page, "3 runs beside each other") && has(page, "compare-loss"));
   EXPECT_TRUE(has(page, ">0.002<") && has(page, "optim.lr"));
+  EXPECT_TRUE(has(page, ">epoch 1<") && has(page, ">epoch 2<")) << "two epochs are dots";
   for (const char* causal : {"because", "that did", "leads to", "makes it"})
     EXPECT_FALSE(has(page, causal)) << causal;
   EXPECT_TRUE(has(page, "<dt>model</dt>")) << "what all of them trained";

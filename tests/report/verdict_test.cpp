@@ -44,6 +44,7 @@ TEST(Verdict, GoodScaling) {
       PartKind::strong, {1, 2, 4, 8}, [](int n) { return n == 1 ? 1.0 : 0.91; }, 3, 0.005, 0.04);
   const std::string text = said(part);
   EXPECT_TRUE(has(text, "scales to 8 ranks at 9")) << text;
+  EXPECT_TRUE(has(text, "% efficiency, a speed-up of 7.3x") && has(text, "n = 3")) << text;
   EXPECT_TRUE(
       has(text, "communication is exposed from 4 ranks on (8.0% of the step, 12% at 8 ranks)"))
       << text;
@@ -80,7 +81,7 @@ TEST(Verdict, SharedCoresAreNamed) {
 TEST(Verdict, WeakScaling) {
   const std::string text = said(scaling_part(
       PartKind::weak, {1, 2, 4}, [](int n) { return 1.0 - 0.02 * (n - 1); }, 3, 0.001));
-  EXPECT_TRUE(has(text, "4 ranks reach 94")) << text;
+  EXPECT_TRUE(has(text, "4 ranks reach 94% efficiency (n = 3)")) << text;
   EXPECT_FALSE(has(text, "Amdahl")) << text;
 }
 

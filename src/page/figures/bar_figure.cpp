@@ -67,7 +67,8 @@ std::string bar_figure(const BarFigure& f) {
   group.clear();
   for (const BarRow& row : f.rows) {
     if (row.group != group)
-      canvas.text(12, y + 15, "fg-text fg-head", shorten(row.group, 60), "start", row.group),
+      canvas.text(12, y + 15, "fg-text fg-head fg-over", shorten(row.group, 60), "start",
+                  row.group),
           y += 22;
     group = row.group;
     const std::string name = shorten(row.name, 26);

@@ -119,7 +119,8 @@ std::string dot_figure(const DotFigure& f) {
   group.clear();
   for (const DotRow& row : f.rows) {
     if (row.group != group)
-      canvas.text(12, y + 15, "fg-text fg-head", shorten(row.group, 60), "start", row.group),
+      canvas.text(12, y + 15, "fg-text fg-head fg-over", shorten(row.group, 60), "start",
+                  row.group),
           y += 22;
     group = row.group;
     draw_row(canvas, f, s, row, y);

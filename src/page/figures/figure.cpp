@@ -13,7 +13,7 @@ namespace {
 // Okabe and Ito without yellow, which is not seen on white; the last is grey.
 constexpr const char* figure_style = R"(<style>
 .fg{font-family:system-ui,-apple-system,'Segoe UI','Helvetica Neue',Arial,sans-serif;font-size:12px;print-color-adjust:exact;-webkit-print-color-adjust:exact}
-.fg-page{fill:#fff}.fg-text{fill:#1c1f23}.fg-soft{fill:#5b636d}.fg-title{font-size:15px;font-weight:600}.fg-head{font-weight:600}
+.fg-page{fill:#fff}.fg-text{fill:#1c1f23}.fg-soft{fill:#5b636d}.fg-title{font-size:15px;font-weight:600}.fg-head{font-weight:600}.fg-over{paint-order:stroke;stroke:#fff;stroke-width:5px}
 .fg-grid{stroke:#e3e6ea;stroke-width:1}.fg-axis{stroke:#8b939d;stroke-width:1}.fg-row{fill:#f1f2f4}.fg-box{fill:#f6f7f9;stroke:#b9c0c8;stroke-width:1}
 .fg-line{fill:none;stroke-width:2;stroke-linejoin:round}.fg-err{stroke-width:1.4;fill:none}.fg-mark{stroke:#fff;stroke-width:1}.fg-mark:hover,.fg-bar:hover{stroke:#000;stroke-width:1.5}
 .fg-s0{stroke:#0072b2}.fg-s1{stroke:#d55e00;stroke-dasharray:7 3}.fg-s2{stroke:#009e73;stroke-dasharray:2 3}.fg-s3{stroke:#cc79a7;stroke-dasharray:9 3 2 3}
@@ -25,7 +25,7 @@ constexpr const char* figure_style = R"(<style>
 .fg-bar{stroke:#fff;stroke-width:.8}.fg-beside{fill:none;stroke:#d55e00;stroke-width:1.3;stroke-dasharray:4 2}
 .fg-tickm{fill:none;stroke:#6b737d;stroke-width:2}.fg-onfull{fill:#fff}.fg-h0{fill:#f1f2f4}.fg-h1{fill:#d6e6f3}.fg-h2{fill:#a6cbe6}.fg-h3{fill:#3f8fc4}.fg-h4{fill:#1b78b8}.fg-h5{fill:#005f99}
 .fg-compute{fill:#0072b2}.fg-exposed{fill:#d55e00}.fg-wait{fill:#e69f00}.fg-data{fill:#009e73}.fg-host{fill:#999}.fg-flight{fill:#56b4e9}
-@media screen and (prefers-color-scheme:dark){.fg-page{fill:#14161a}.fg-text{fill:#e8eaed}.fg-soft{fill:#a5adb8}.fg-range{stroke:#e8eaed}.fg-grid{stroke:#2d323a}.fg-axis{stroke:#6d7681}.fg-row{fill:#22262d}.fg-box{fill:#1c1f25;stroke:#4a515b}
+@media screen and (prefers-color-scheme:dark){.fg-page{fill:#14161a}.fg-over{stroke:#14161a}.fg-text{fill:#e8eaed}.fg-soft{fill:#a5adb8}.fg-range{stroke:#e8eaed}.fg-grid{stroke:#2d323a}.fg-axis{stroke:#6d7681}.fg-row{fill:#22262d}.fg-box{fill:#1c1f25;stroke:#4a515b}
 .fg-mark,.fg-bar{stroke:#14161a}.fg-mark:hover,.fg-bar:hover{stroke:#fff}.fg-ideal,.fg-tickm{stroke:#98a1ac}.fg-h0{fill:#1c2026}.fg-h1{fill:#17324a}.fg-h2{fill:#1b4a70}.fg-h3{fill:#1f6aa3}.fg-h4{fill:#2480c4}.fg-h5{fill:#3b9be0}.fg-s0{stroke:#4aa8e0}.fg-f0{fill:#4aa8e0}.fg-s6{stroke:#a396ff}.fg-f6{fill:#a396ff}.fg-s7{stroke:#aaa}.fg-f7{fill:#aaa}.fg-compute{fill:#2f8fcb}}
 </style>
 )";

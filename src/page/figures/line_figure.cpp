@@ -16,6 +16,10 @@ constexpr double line_width = 560,
                  line_plot = 260;  // of the picture; the height of the plot itself
 constexpr std::size_t most_told_marks = 30;
 
+bool is_measured(const Line& line) {
+  return line.look == LineLook::measured || line.look == LineLook::plain;
+}
+
 class LinePlot {
  public:
   explicit LinePlot(const LineFigure& figure)
@@ -37,7 +41,7 @@ class LinePlot {
     axis_x();
     int colour = 0;
     for (const Line& line : f_.lines) {
-      const bool own = line.look == LineLook::measured || line.look == LineLook::plain;
+      const bool own = is_measured(line);
       const int c = line.colour >= 0 ? line.colour : own ? colour : std::max(0, colour - 1);
       series(line, c % kColours);
       if (own) ++colour;
@@ -93,7 +97,7 @@ class LinePlot {
     std::vector<Canvas::Key> keys;
     int colour = 0;
     for (const Line& line : f_.lines) {
-      const bool own = line.look == LineLook::measured || line.look == LineLook::plain;
+      const bool own = is_measured(line);
       const int c = (line.colour >= 0 ? line.colour
                      : own            ? colour
                                       : std::max(0, colour - 1)) %
@@ -210,14 +214,15 @@ DotFigure as_dots(const LineFigure& f) {
   out.title = f.title, out.caption = f.caption, out.x_label = f.y_label, out.percent = f.percent_y;
   std::vector<const Line*> measured, ideal;
   for (const Line& line : f.lines) {
-    if (line.look == LineLook::measured) measured.push_back(&line);
+    if (is_measured(line)) measured.push_back(&line);
     if (line.look == LineLook::ideal) ideal.push_back(&line);
   }
   for (std::size_t i = 0; i < measured.size(); ++i)
     for (const Mark& m : measured[i]->marks) {
       DotRow row;
       row.group = measured.size() > 1 ? measured[i]->name : "";
-      row.name = plain_number(m.x) + " " + f.x_label;
+      row.name =
+          f.x_label == "epoch" ? "epoch " + plain_number(m.x) : plain_number(m.x) + " " + f.x_label;
       if (m.x == 1 && row.name.ends_with("s")) row.name.pop_back();  // "1 rank"
       row.mark = m, row.colour = static_cast<int>(i) % kColours;
       row.value = f.percent_y ? percent(m.y) : three(m.y);
@@ -233,8 +238,7 @@ bool has_few_values(const LineFigure& f) {
   std::set<double> xs;
   for (const Line& line : f.lines)
     for (const Mark& m : line.marks)
-      if (line.look == LineLook::measured && std::isfinite(m.x) && std::isfinite(m.y))
-        xs.insert(m.x);
+      if (is_measured(line) && std::isfinite(m.x) && std::isfinite(m.y)) xs.insert(m.x);
   return !xs.empty() && xs.size() <= 2;
 }
 
