@@ -157,8 +157,9 @@ TEST_F(OnCardVerbs, EvalAndPredictSayWhatTheCpuSays) {
 }
 
 TEST_F(OnCardVerbs, BenchesMeasureTheCard) {
-  for (const std::string verb : {"infer --batch 4", "train --batch 4", "ops --batch 4"}) {
-    const Result r = run("bench " + verb + " --model vit_micro --repeats 2 --device cuda --json");
+  for (const std::string verb : {"infer", "train", "ops", "layers"}) {
+    const Result r =
+        run("bench " + verb + " --batch 4 --model vit_micro --repeats 2 --device cuda --json");
     ASSERT_EQ(r.code, 0) << verb << "\n" << r.err;
     EXPECT_TRUE(json::parse(r.out).is_object()) << verb;
   }
@@ -173,17 +174,21 @@ TEST_F(OnCardVerbs, ARunInEightBitsIsEvaluated) {
       out.string();
   const Result r = run(train + " --fresh");
   ASSERT_EQ(r.code, 0) << r.err;
-  const auto loss = [&](const std::string& how) {
+  const fs::path eight = scratch() / "card_fp8.safetensors";
+  const Result q = run("quantize --dtype fp8 --device cuda --data synthetic --weights " +
+                       out.string() + " --out " + eight.string());
+  ASSERT_EQ(q.code, 0) << q.err;
+  const auto loss = [&](const std::string& how, const fs::path& weights) {
     const Result e =
-        run("eval --json --data synthetic --test-size 64 --weights " + out.string() + how);
+        run("eval --json --data synthetic --test-size 64 --weights " + weights.string() + how);
     EXPECT_EQ(e.code, 0) << how << e.err;
     return e.code == 0 ? json::parse(e.out)["loss"].get<double>() : 0;
   };
-  const double plain = loss(" --dtype f32"), card = loss(" --device cuda --dtype fp8"),
-               bf16 = loss(" --device cuda --dtype bf16");
+  const double plain = loss(" --dtype f32", out);
   EXPECT_GT(plain, 0);
-  EXPECT_NEAR(bf16, plain, 0.02 * plain);
-  EXPECT_NEAR(card, plain, 0.05 * plain);
+  EXPECT_NEAR(loss(" --device cuda --dtype bf16", out), plain, 0.02 * plain);
+  EXPECT_NEAR(loss(" --device cuda --dtype fp8", out), plain, 0.05 * plain);
+  EXPECT_NEAR(loss(" --device cuda", eight), plain, 0.05 * plain);  // it says that it is quantised
 }
 
 // One rank on the card and one on cores, each a process of its own.
