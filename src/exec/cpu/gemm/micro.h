@@ -80,7 +80,8 @@ struct Micro {
   void (*tile_low)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out,
                    const Finish& finish) = nullptr;
   // `size` numbers of pieces, `from` on, of `rows` rows into a panel, which has them in whole
-  // groups (bf16: of four, the last filled up with zeros). Null: rows are copied side by side and packed from there.
+  // groups (bf16: of four, the last filled up with zeros). Null: rows are copied side by side and
+  // packed from there.
   void (*pack_pieces)(const void* const* rows, std::int64_t from, std::int64_t size,
                       void* panel) = nullptr;
   // Around the tiles of one product, on its thread; may be null.
