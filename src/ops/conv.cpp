@@ -46,7 +46,7 @@ void check_factors(const Conv& a, In in) {
             in.size() >= 4,
         "images of i8 meet filters of i8, a scale of the images and one of each filter");
   CHECK(a.out == DType::f32 || a.out == DType::bf16, "a conv of i8 says that `out` is f32 or bf16");
-  CHECK(in[2] == Type({DType::f32, {}, {}}) && in[3].dtype == DType::f32 &&
+  CHECK(in[2].dtype == DType::f32 && in[2].shape.empty() && in[3].dtype == DType::f32 &&
             in[3].shape == Shape{in[1].shape[3]},
         "the scales of a conv are f32, one number and one per filter");
 }
