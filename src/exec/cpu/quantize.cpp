@@ -30,20 +30,33 @@ HWY_INLINE auto load_wide(D d, const Low* x) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x))));
 }
 
-// Returns how many elements it did: all but the last partial vector.
+// Whole numbers of -127 to 127, a NaN as 0. Conversions and narrowing on Arm do both by themselves,
+// up to -128.
+template <class D, class V>
+HWY_INLINE auto to_whole(D d, V v) {
+  if constexpr (HWY_ARCH_ARM) return hn::NearestInt(v);
+  const auto number = hn::IfThenZeroElse(hn::IsNaN(v), v);
+  return hn::NearestInt(hn::Min(hn::Max(number, hn::Set(d, -127.0f)), hn::Set(d, 127.0f)));
+}
+
+// Returns how many elements it did: all but the last partial pair of vectors.
 template <class T>
 HWY_INLINE std::int64_t to_bytes(const T* HWY_RESTRICT x, float inverse, std::int64_t n,
                                  std::int8_t* HWY_RESTRICT y) {
   const hn::ScalableTag<float> d;
-  const hn::Rebind<std::int8_t, decltype(d)> bytes;
+  const hn::Rebind<std::int16_t, decltype(d)> half;
+  const hn::Twice<decltype(half)> both;
+  const hn::Rebind<std::int8_t, decltype(both)> bytes;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto factor = hn::Set(d, inverse), most = hn::Set(d, 127.0f), least = hn::Set(d, -127.0f);
+  const auto factor = hn::Set(d, inverse);
+  const auto least = hn::Set(bytes, std::int8_t{-127});
+  const auto demoted = [&](const T* HWY_RESTRICT at) HWY_ATTR {
+    return hn::DemoteTo(half, to_whole(d, hn::Mul(load_wide(d, at), factor)));
+  };
   std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto v = hn::Mul(load_wide(d, x + i), factor);
-    const auto number = hn::IfThenZeroElse(hn::IsNaN(v), v);
-    hn::StoreU(hn::DemoteTo(bytes, hn::NearestInt(hn::Min(hn::Max(number, least), most))), bytes,
-               y + i);
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const auto pair = hn::Combine(both, demoted(x + i + lanes), demoted(x + i));
+    hn::StoreU(hn::Max(hn::DemoteTo(bytes, pair), least), bytes, y + i);
   }
   return i;
 }
