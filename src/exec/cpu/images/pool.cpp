@@ -27,7 +27,7 @@ void keep_largest(const float* __restrict__ x, std::int32_t number, int64_t n,
 float wide_of(Low x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
 float wide_of(float x) { return x; }
 
-// max of what is there and n numbers; the first of them are copied.
+// Keeps the larger of what is there and n numbers; the first numbers are copied.
 template <class T>
 void keep(bool first, const T* __restrict__ x, int64_t n, float* __restrict__ best) {
   if (first)
@@ -39,8 +39,8 @@ void keep(bool first, const T* __restrict__ x, int64_t n, float* __restrict__ be
     }
 }
 
-// Where nobody asks which pixel won: the largest of a window's rows in each column, then of the
-// columns.
+// Nobody asks which pixel won: a window's largest number is that of its columns, whose largest come
+// first, for a whole row of windows.
 template <class T>
 void largest(const Call& call) {
   const auto& attr = call.attr<ir::Pool>();
