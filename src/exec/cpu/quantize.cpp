@@ -30,15 +30,6 @@ HWY_INLINE auto load_wide(D d, const Low* x) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x))));
 }
 
-// Whole numbers of -127 to 127, a NaN as 0. Conversions and narrowing on Arm do both by themselves,
-// up to -128.
-template <class D, class V>
-HWY_INLINE auto to_whole(D d, V v) {
-  if constexpr (HWY_ARCH_ARM) return hn::NearestInt(v);
-  const auto number = hn::IfThenZeroElse(hn::IsNaN(v), v);
-  return hn::NearestInt(hn::Min(hn::Max(number, hn::Set(d, -127.0f)), hn::Set(d, 127.0f)));
-}
-
 // Returns how many elements it did: all but the last partial pair of vectors.
 template <class T>
 HWY_INLINE std::int64_t to_bytes(const T* HWY_RESTRICT x, float inverse, std::int64_t n,
@@ -51,7 +42,11 @@ HWY_INLINE std::int64_t to_bytes(const T* HWY_RESTRICT x, float inverse, std::in
   const auto factor = hn::Set(d, inverse);
   const auto least = hn::Set(bytes, std::int8_t{-127});
   const auto demoted = [&](const T* HWY_RESTRICT at) HWY_ATTR {
-    return hn::DemoteTo(half, to_whole(d, hn::Mul(load_wide(d, at), factor)));
+    auto v = hn::Mul(load_wide(d, at), factor);
+    if constexpr (!HWY_ARCH_ARM)  // whose conversions saturate, and make 0 of a NaN
+      v = hn::Min(hn::Max(hn::IfThenZeroElse(hn::IsNaN(v), v), hn::Set(d, -127.0f)),
+                  hn::Set(d, 127.0f));
+    return hn::DemoteTo(half, hn::NearestInt(v));
   };
   std::int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
