@@ -106,7 +106,8 @@ void add_quantize_verb(CLI::App& app, char**, bool& json, int& code) {
   const auto given = std::make_shared<Given>();
   run::QuantizeOptions& quantize = given->quantize;
   CLI::App* verb = add_verb(
-      app, "quantize", "weights whose linear layers run in one byte, calibrated on images", json);
+      app, "quantize",
+      "weights whose linear layers and convolutions run in one byte, calibrated on images", json);
   given->weights.add_to(*verb, quantize, {"--threads", "--device"});
   verb->add_option("--data", quantize.data,
                    "the images whose activations are measured: the training part of cifar10:DIR | "
@@ -117,7 +118,8 @@ void add_quantize_verb(CLI::App& app, char**, bool& json, int& code) {
       ->required()
       ->type_name("FILE");
   verb->add_option("--dtype", quantize.as,
-                   "int8: a scale per output channel; fp8: e4m3 with a scale per tensor, for cards")
+                   "int8: a scale per output channel; fp8: e4m3 with a scale per tensor, of linear "
+                   "layers, for cards")
       ->check(CLI::IsMember({"int8", "fp8"}))
       ->capture_default_str();
   verb->add_option("--samples", quantize.samples, "so many images, drawn at random")

@@ -86,7 +86,7 @@ Quantised quantised_of(const files::Safetensors& file, const models::ModelConfig
   out.as = quantised_as(file);
   if (out.as.empty()) return out;
   for (const models::Param& p : models::parameters(model)) {
-    if (!models::is_inner_linear(model, p)) continue;
+    if (!models::is_quantisable(model, p, out.as)) continue;
     if (!file.tensors().contains(p.name))
       refuse(file,
              fmt::format("a quantised file has torchvision's names, and '{}' is missing", p.name));
@@ -97,9 +97,9 @@ Quantised quantised_of(const files::Safetensors& file, const models::ModelConfig
     out.inputs[p.name] = scales_in(file, p.name + std::string(input_ending), 1)[0];
   }
   if (out.inputs.empty())
-    refuse(file, fmt::format("the file says that it is quantised, but a {} has no linear layers "
+    refuse(file, fmt::format("the file says that it is quantised as {}, but a {} has no layers "
                              "that could be",
-                             model.family));
+                             out.as, model.family));
   return out;
 }
 

@@ -28,7 +28,8 @@ std::function<int(const Input&)> stage_of_inputs(const StepSpec& spec) {
 transforms::Quantisation quantisation_of(const config::Config& config) {
   transforms::Quantisation out;
   for (const models::Param& p : models::parameters(config.model))
-    if (models::is_inner_linear(config.model, p)) out.params.insert(p.name);
+    if (models::is_quantisable(config.model, p, config.precision.quantise))
+      out.params.insert(p.name);
   out.per_channel = config.precision.quantise == "int8";
   out.to = out.per_channel ? DType::i8 : DType::f8e4m3;
   return out;
@@ -87,7 +88,7 @@ void add_precision(Passes& passes, const ProgramRequest& r) {
                         return transforms::precision(transforms::simplify(p), low);
                       },
                       false, true});
-  // Linear layers of the blocks in one byte.
+  // Linear layers and convolutions of the blocks in one byte.
   if (config.precision.quantise != "none" && r.infers())
     passes.push_back({"quantise",
                       [what = quantisation_of(config)](const Program& p) {

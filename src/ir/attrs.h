@@ -69,8 +69,10 @@ struct Conv {  // images [b,h,w,c], filters [k,l,c,o]; the gradients are told th
   std::int64_t stride = 1, pad = 0;
   std::int64_t rows = 0, cols = 0;  // gradients only
   bool relu = false;                // forward only, after the addends
+  std::optional<DType> out = {};    // of quantised images and filters: the result's dtype
+  int scales = 0;                   // after the filters: operands that multiply the product
   bool operator==(const Conv&) const = default;
-  FIELDS(F(stride), F(pad), F(rows), F(cols), F(relu))
+  FIELDS(F(stride), F(pad), F(rows), F(cols), F(relu), F(out), F(scales))
 };
 struct Pool {  // size x size windows over [b,h,w,c]; the border never wins
   std::int64_t size = 2, stride = 2, pad = 0;

@@ -120,9 +120,11 @@ bool has_result(const ir::Program& program, const ir::Eqn& eqn, std::string_view
 
 // "conv", or with what was folded into it: "conv+norm+residual+activation".
 std::string work_of_conv(const ir::Eqn& eqn) {
-  std::string work = eqn.in.size() > 2 ? "conv+norm" : "conv";
-  if (eqn.in.size() > 4) work += "+residual";
-  return std::get<ir::Conv>(eqn.attrs).relu ? work + "+activation" : work;
+  const auto& attr = std::get<ir::Conv>(eqn.attrs);
+  const std::size_t factors = 2 + static_cast<std::size_t>(attr.scales);
+  std::string work = eqn.in.size() > factors ? "conv+norm" : "conv";
+  if (eqn.in.size() > factors + 2) work += "+residual";
+  return attr.relu ? work + "+activation" : work;
 }
 
 }  // namespace

@@ -106,6 +106,13 @@ bool is_inner_linear(const ModelConfig& config, const Param& param) {
          param.name.ends_with("weight") && layer_of(config.family, param.name).has_value();
 }
 
+bool is_quantisable(const ModelConfig& config, const Param& param, std::string_view as) {
+  return is_inner_linear(config, param) ||
+         (as == "int8" && param.shape.size() == 4 && param.torch_shape.size() == 4 &&
+          param.torch_perm == std::vector<int>{2, 3, 1, 0} &&
+          layer_of(config.family, param.name).has_value());
+}
+
 Depth depth_of(const ModelConfig& config, std::string_view canonical) {
   const std::vector<std::int64_t> depths = depths_of(config);
   std::int64_t layers = 0;

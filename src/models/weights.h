@@ -62,9 +62,11 @@ struct Depth {
 Depth depth_of(const ModelConfig& config, std::string_view canonical);
 
 // The weight of a linear layer inside a numbered layer, one row of torch's layout per output
-// channel and in our order too: what quantisation takes. Embeddings, mergings and the head are
-// none.
+// channel and in our order too. Embeddings, mergings and the head are none.
 bool is_inner_linear(const ModelConfig& config, const Param& param);
+// The parameters that quantisation as "int8" or "fp8" takes: those weights, and for int8 also the
+// filters of convolutions inside a numbered layer, one row of torch's layout per output channel.
+bool is_quantisable(const ModelConfig& config, const Param& param, std::string_view as);
 
 // The elements of one parameter between torch's order and ours (row-major both).
 std::vector<double> from_torch(const Param& param, std::span<const double> torch_values);

@@ -1,5 +1,7 @@
 // Convolution and pooling over images [b,h,w,c]; filters are [k,l,c,o]. Borders are zeros, `pad` of
 // them on each side.
+#include <algorithm>
+
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
@@ -25,30 +27,52 @@ void check_rank(const Type& type, const char* what) {
         std::string(what) + " has four dims and a float type, not " + to_string(type.shape));
 }
 
-std::string conv_signature(const Attrs&, int operands) {
-  return std::string("bx!y!c,k!l!co") + (operands > 2 ? ",o,o" : "") +
-         (operands > 4 ? ",bp!q!o" : "") + "->bp!q!o";
+std::string conv_signature(const Attrs& attrs, int operands) {
+  const int scales = std::get<Conv>(attrs).scales;
+  return std::string("bx!y!c,k!l!co") + (scales > 0 ? ",,o" : "") +
+         (operands > 2 + scales ? ",o,o" : "") + (operands > 4 + scales ? ",bp!q!o" : "") +
+         "->bp!q!o";
 }
-// images, filters [, scale, offset [, addend]]
+// Both of one float type, or both i8: then the product has a scale of the images and one of each
+// filter.
+void check_factors(const Conv& a, In in) {
+  if (in[0].dtype != DType::i8) {
+    check_rank(in[0], "an image batch"), check_rank(in[1], "a filter bank");
+    CHECK(in[0].dtype == in[1].dtype && a.scales == 0 && !a.out,
+          "images and filters have one element type; those of i8 have scales");
+    return;
+  }
+  CHECK(in[1].dtype == DType::i8 && in[0].rank() == 4 && in[1].rank() == 4 && a.scales == 2 &&
+            in.size() >= 4,
+        "images of i8 meet filters of i8, a scale of the images and one of each filter");
+  CHECK(a.out == DType::f32 || a.out == DType::bf16, "a conv of i8 says that `out` is f32 or bf16");
+  CHECK(in[2].dtype == DType::f32 && in[2].shape.empty() && in[3].dtype == DType::f32 &&
+            in[3].shape == Shape{in[1].shape[3]},
+        "the scales of a conv are f32, one number and one per filter");
+}
+// images, filters [, scales of both] [, scale, offset [, addend]]
 Types infer_conv(const Attrs& attrs, In in) {
   const Conv& a = std::get<Conv>(attrs);
-  CHECK(in.size() == 2 || in.size() == 4 || in.size() == 5,
-        "conv takes images and filters, then scale and offset, then an addend");
-  check_rank(in[0], "an image batch"), check_rank(in[1], "a filter bank");
+  const std::size_t affine = 2 + static_cast<std::size_t>(std::max(a.scales, 0));
+  CHECK(in.size() == affine || in.size() == affine + 2 || in.size() == affine + 3,
+        "conv takes images and filters, scales where they are of i8, then scale and offset, then "
+        "an addend");
+  check_factors(a, in);
   const Shape &x = in[0].shape, &f = in[1].shape;
-  CHECK(in[0].dtype == in[1].dtype, "images and filters have one element type");
   CHECK(x[3] == f[2],
         "images " + to_string(x) + " have other channels than filters " + to_string(f));
   const Type y{
-      in[0].dtype,
+      a.out.value_or(in[0].dtype),
       {x[0], positions(x[1], f[0], a.stride, a.pad), positions(x[2], f[1], a.stride, a.pad), f[3]},
       {}};
-  for (std::size_t i = 2; i < in.size(); ++i)
-    CHECK(in[i].dtype == (i < 4 ? statistics_of(y.dtype) : y.dtype) &&
-              in[i].shape == (i < 4 ? Shape{f[3]} : y.shape),
-          (i < 4 ? "scale and offset are one number per filter, not "
-                 : "the addend is like the result, not ") +
+  for (std::size_t i = affine; i < in.size(); ++i) {
+    const bool statistic = i < affine + 2;
+    CHECK(in[i].dtype == (statistic ? statistics_of(y.dtype) : y.dtype) &&
+              in[i].shape == (statistic ? Shape{f[3]} : y.shape),
+          (statistic ? "scale and offset are one number per filter, not "
+                     : "the addend is like the result, not ") +
               to_string(in[i].shape));
+  }
   return {y};
 }
 // dy, filters -> images of rows x cols
@@ -134,8 +158,8 @@ Grads max_pool_vjp(Builder& b, const Eqn& e, Grad g) {
 std::vector<OpDef> conv_rows() {
   return {
       {.op = Op::conv,
-       .doc = "images, filters [scale offset [addend]] -> each filter's product with the window "
-              "around every stride-th pixel, "
+       .doc = "images, filters [`scales` of both] [scale offset [addend]] -> each filter's product "
+              "with the window around every stride-th pixel, times its scales, "
               "relu(product scale + offset + addend)",
        .sig = "",
        .infer = infer_conv,

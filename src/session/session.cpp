@@ -184,7 +184,8 @@ void Session::write_scales(const models::Param& param, const std::vector<double>
     executor_->write_persistent(name, 0, encode(numbers, DType::f32));
   };
   const auto given = scales.inputs.find(param.name);
-  write(transforms::weight_scale_name(param.name), weight_scales(as, param, values));
+  write(transforms::weight_scale_name(param.name),
+        weight_scales(as, param, models::to_torch(param, values)));
   write(transforms::input_scale_name(param.name),
         {given == scales.inputs.end() ? 8.0 / largest_of(as) : given->second});
 }
@@ -198,7 +199,8 @@ void Session::load(const ParamSource& source, const Quantised& scales) {
     CHECK(static_cast<std::int64_t>(values.size()) == ir::elements(param.shape),
           param.name + " was given a wrong number of elements");
     for (const Weights set : sets) write_param(param, set, values);
-    if (config_.precision.quantise != "none" && models::is_inner_linear(config_.model, param))
+    if (const std::string& as = config_.precision.quantise;
+        as != "none" && models::is_quantisable(config_.model, param, as))
       write_scales(param, values, scales);
   }
 }

@@ -65,19 +65,20 @@ namespace {
 
 // Steps of a plan that multiply by a parameter which is quantised, with its name.
 std::map<std::size_t, std::string> products_of(const plan::Plan& plan,
-                                               const models::ModelConfig& model) {
+                                               const models::ModelConfig& model,
+                                               std::string_view as) {
   std::map<std::string, bool> wanted;
   for (const models::Param& p : models::parameters(model))
-    if (models::is_inner_linear(model, p)) wanted[p.name] = true;
+    if (models::is_quantisable(model, p, as)) wanted[p.name] = true;
   std::map<std::size_t, std::string> out;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const plan::Step& step = plan.steps[i];
-    if (step.op != ir::Op::contract || step.eqn < 0) continue;
+    if ((step.op != ir::Op::contract && step.op != ir::Op::conv) || step.eqn < 0) continue;
     const ir::Eqn& e = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
     const std::string& name = plan.program.name_of(e.in[1]);
     if (wanted.contains(name)) out[i] = name;
   }
-  CHECK(out.size() == wanted.size(), "every linear layer of the blocks is one product of the plan");
+  CHECK(out.size() == wanted.size(), "every layer that is quantised is one product of the plan");
   return out;
 }
 
@@ -98,7 +99,7 @@ std::map<std::string, double> calibrate(Session& session, const config::Config& 
   for (std::int64_t done = 0; done < samples && loader.next(b); done += b.count) {
     const plan::Plan& plan =
         session.compiled({Goal::predict, b.count, Weights::live, images_of(b).form()}).plan;
-    const std::map<std::size_t, std::string> products = products_of(plan, config.model);
+    const std::map<std::size_t, std::string> products = products_of(plan, config.model, as);
     session.observe([&](std::size_t index, const auto& bytes) {
       const auto found = products.find(index);
       if (found == products.end()) return;

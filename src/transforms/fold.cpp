@@ -19,6 +19,12 @@ struct Chain {
   bool relu = false;
 };
 
+// Whether nothing follows the product, and the scales of quantised factors.
+bool is_plain(const Eqn& conv) {
+  const Conv& a = std::get<Conv>(conv.attrs);
+  return conv.in.size() == 2 + static_cast<std::size_t>(a.scales) && !a.relu;
+}
+
 // The only equation that reads v; null when there are others, or v is an output.
 const Eqn* only_reader(const Uses& uses, Var v) {
   if (!uses.read_once(v) || uses.readers[at(v)].empty()) return nullptr;
@@ -36,9 +42,7 @@ Program fold_norm(const Program& program) {
   for (const Eqn& norm : program.eqns) {
     if (norm.op != Op::batch_norm_fixed) continue;
     const Eqn* conv = uses.made_by(norm.in[0], Op::conv);
-    if (!conv || conv->in.size() != 2 || std::get<Conv>(conv->attrs).relu ||
-        !uses.read_once(norm.in[0]))
-      continue;
+    if (!conv || !is_plain(*conv) || !uses.read_once(norm.in[0])) continue;
     Chain chain{conv, &norm};
     const Eqn* last = &norm;
     gone.insert({uses.index(*conv), uses.index(norm)});
@@ -73,7 +77,8 @@ Program fold_norm(const Program& program) {
         Op::batch_norm_scale, BatchNorm{.eps = std::get<BatchNorm>(norm->attrs).eps},
         {r(norm->in[1]), r(norm->in[2]), r(norm->in[3]), r(norm->in[4])},
         {name + ".scale", name + ".offset"});
-    std::vector<Var> in = {r(conv->in[0]), r(conv->in[1]), affine[0], affine[1]};
+    std::vector<Var> in = r(conv->in);
+    in.insert(in.end(), {affine[0], affine[1]});
     if (addend != none) in.push_back(r(addend));
     Conv attrs = std::get<Conv>(conv->attrs);
     attrs.relu = relu;

@@ -1,6 +1,6 @@
-// `tessera quantize`: weights whose linear layers run in one byte. Activations are calibrated on
-// training images that are not augmented, in f32; what is written says that it is quantised
-// (checkpoint/quantised.h), and where test images are given both are scored on them.
+// `tessera quantize`: weights whose linear layers and convolutions run in one byte. Activations are
+// calibrated on training images that are not augmented, in f32; what is written says that it is
+// quantised (checkpoint/quantised.h), and where test images are given both are scored on them.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-void check_quantize(const Found& found) {
+void check_quantize(const Found& found, const std::string& as) {
   if (!found.weights.quantised.as.empty())
     throw Error(ErrorKind::usage,
                 "these weights are quantised already, as " + found.weights.quantised.as,
@@ -35,14 +35,13 @@ void check_quantize(const Found& found) {
                 "precision.dtype", "leave it out; --dtype says what weights become");
   const auto params = models::parameters(found.weights.model);
   if (std::none_of(params.begin(), params.end(), [&](const models::Param& p) {
-        return models::is_inner_linear(found.weights.model, p);
+        return models::is_quantisable(found.weights.model, p, as);
       }))
     throw Error(ErrorKind::usage,
-                fmt::format("a {} has no linear layers in its blocks, and convolutions are not "
-                            "quantised",
-                            found.weights.model.family),
+                fmt::format("a {} has no linear layers in its blocks, and {} is for those alone",
+                            found.weights.model.family, as),
                 found.weights.from.string(),
-                "ViT and Swin have some; run this one with --dtype bf16");
+                "--dtype int8 quantises convolutions; ViT and Swin have linear layers");
 }
 
 Score score_on(const Found& found, std::int64_t batch) {
@@ -64,7 +63,7 @@ ordered_json score_json(const Score& s) {
 
 int quantize(const QuantizeOptions& options) {
   Found found = find_weights(options);
-  check_quantize(found);
+  check_quantize(found, options.as);
   if (!options.out.ends_with(".safetensors"))
     throw Error(ErrorKind::usage, "the file to write is called " + options.out, "--out",
                 "its name ends with .safetensors");
@@ -109,7 +108,7 @@ int quantize(const QuantizeOptions& options) {
     report::print_document(document);
     return 0;
   }
-  report::say_sentence("{} -> {}: {} linear layers in {}, {:.1f} MB\n", found.weights.from.string(),
+  report::say_sentence("{} -> {}: {} layers in {}, {:.1f} MB\n", found.weights.from.string(),
                        options.out, scales.inputs.size(), options.as,
                        static_cast<double>(std::filesystem::file_size(options.out)) * 1e-6);
   if (!scored.empty()) report::say_sentence("{}\n", scored);

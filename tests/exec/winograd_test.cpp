@@ -182,8 +182,9 @@ TEST(Winograd, IsForInferencesThatMay) {
 // docs/decisions.md: on the shapes of ResNet-50 its error is two to three times that of the sums
 // as they are written.
 TEST(Winograd, ErrorOnResNet50) {
-  for (const Conv& conv : {Conv{1, 56, 56, 64, 64, 1}, Conv{1, 28, 28, 128, 128, 1},
-                           Conv{1, 14, 14, 256, 256, 1}, Conv{2, 7, 7, 512, 512, 1}}) {
+  for (const Conv& conv :
+       {Conv{1, 56, 56, 64, 64, 1, Conv::scaled}, Conv{1, 28, 28, 128, 128, 1, Conv::scaled},
+        Conv{1, 14, 14, 256, 256, 1, Conv::scaled}, Conv{2, 7, 7, 512, 512, 1, Conv::scaled}}) {
     const Array want = exact(conv.attrs(), conv.operands());
     const Array direct = run_plan(conv, true, false, 2).y, fast = run_plan(conv, true, true, 2).y;
     const double plain = relative_error(direct, want), error = relative_error(fast, want);

@@ -144,6 +144,14 @@ Rows quantize_cases() {
                   .tolerance = exact,
                   .fixed = true});
   for (Case& c : products()) rows.push_back(std::move(c));
+  const Operand x{{2, 5, 7, 19}, wide, DType::i8}, f{{3, 3, 19, 21}, wide, DType::i8};
+  for (const DType out : {DType::f32, DType::bf16})
+    rows.push_back({.name = out == DType::f32 ? "conv_i8" : "conv_i8_low",
+                    .op = Op::conv,
+                    .attrs = Conv{.stride = 2, .pad = 1, .relu = true, .out = out, .scales = 2},
+                    .in = {x, f, s, {{21}, positive}, {{21}}, {{21}}, {{2, 3, 4, 21}, normal, out}},
+                    .tolerance = out == DType::f32 ? scaled : scaled_low,
+                    .fixed = true});
   return rows;
 }
 

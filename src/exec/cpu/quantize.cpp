@@ -30,20 +30,28 @@ HWY_INLINE auto load_wide(D d, const Low* x) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x))));
 }
 
-// Returns how many elements it did: all but the last partial vector.
+// Returns how many elements it did: all but the last partial pair of vectors.
 template <class T>
 HWY_INLINE std::int64_t to_bytes(const T* HWY_RESTRICT x, float inverse, std::int64_t n,
                                  std::int8_t* HWY_RESTRICT y) {
   const hn::ScalableTag<float> d;
-  const hn::Rebind<std::int8_t, decltype(d)> bytes;
+  const hn::Rebind<std::int16_t, decltype(d)> half;
+  const hn::Twice<decltype(half)> both;
+  const hn::Rebind<std::int8_t, decltype(both)> bytes;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto factor = hn::Set(d, inverse), most = hn::Set(d, 127.0f), least = hn::Set(d, -127.0f);
+  const auto factor = hn::Set(d, inverse);
+  const auto least = hn::Set(bytes, std::int8_t{-127});
+  const auto demoted = [&](const T* HWY_RESTRICT at) HWY_ATTR {
+    auto v = hn::Mul(load_wide(d, at), factor);
+    if constexpr (!HWY_ARCH_ARM)  // whose conversions saturate, and make 0 of a NaN
+      v = hn::Min(hn::Max(hn::IfThenZeroElse(hn::IsNaN(v), v), hn::Set(d, -127.0f)),
+                  hn::Set(d, 127.0f));
+    return hn::DemoteTo(half, hn::NearestInt(v));
+  };
   std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto v = hn::Mul(load_wide(d, x + i), factor);
-    const auto number = hn::IfThenZeroElse(hn::IsNaN(v), v);
-    hn::StoreU(hn::DemoteTo(bytes, hn::NearestInt(hn::Min(hn::Max(number, least), most))), bytes,
-               y + i);
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const auto pair = hn::Combine(both, demoted(x + i + lanes), demoted(x + i));
+    hn::StoreU(hn::Max(hn::DemoteTo(bytes, pair), least), bytes, y + i);
   }
   return i;
 }

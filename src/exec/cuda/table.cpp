@@ -54,8 +54,10 @@ static_assert(in_order(), "every op of TESSERA_OPS has its row here, in its orde
 const KernelRow& kernel(ir::Op op) { return rows[static_cast<std::size_t>(op)]; }
 
 // Every kernel takes f64, f32, bf16 and f16 (the last two by way of float, on every card) and
-// whatever integers the op's own rule allows; what crosses ranks is bytes.
-bool supports(ir::Op op, ir::DType) {
+// whatever integers the op's own rule allows, but for conv, which takes no i8; what crosses ranks
+// is bytes.
+bool supports(ir::Op op, ir::DType dtype) {
+  if (op == ir::Op::conv && dtype == ir::DType::i8) return false;
   return kernel(op).run != nullptr || ir::def(op).crosses != ir::Crossing::none;
 }
 

@@ -1,6 +1,7 @@
-// Products of linear layers in one byte, for inference: both factors are quantised by scales that
-// are state, and the product is multiplied by both scales. Convention: the bytes of a weight follow
-// from the weight and its scale, so a plan that is loaded makes them once (plan/prepare.h).
+// Products of linear layers and of convolutions in one byte, for inference: both factors are
+// quantised by scales that are state, and the product is multiplied by both scales. Convention: the
+// bytes of a weight follow from the weight and its scale, so a plan that is loaded makes them once
+// (plan/prepare.h).
 #include <algorithm>
 
 #include "base/check.h"
@@ -41,22 +42,48 @@ Shape extents_of(const std::string& letters, const std::string& of, const Shape&
 std::string weight_scale_name(const std::string& param) { return param + ".scale"; }
 std::string input_scale_name(const std::string& param) { return param + ".input_scale"; }
 
+namespace {
+
+// The letters of a product's operands: what it reads, its weight, and the weight's channels.
+struct ProductLetters {
+  std::string x, w, channels;
+};
+ProductLetters letters_of(const Eqn& e, bool per_channel) {
+  if (e.op == Op::conv) return {"bxyc", "klco", per_channel ? "o" : ""};
+  const Signature& sig = parsed_signature(std::get<Contract>(e.attrs).sig);
+  return {sig.in[0].letters, sig.in[1].letters, per_channel ? channels_of(sig) : ""};
+}
+Attrs with_scales(const Eqn& e, const ProductLetters& letters, DType out) {
+  if (e.op == Op::conv) {
+    Conv now = std::get<Conv>(e.attrs);
+    now.out = out;
+    now.scales = 2;
+    return now;
+  }
+  Contract now = std::get<Contract>(e.attrs);
+  now.sig = letters.x + "," + letters.w + ",," + letters.channels + "->" +
+            parsed_signature(now.sig).out[0].letters;
+  now.out = out;
+  now.scales = 2;
+  return now;
+}
+
+}  // namespace
+
 Program quantise(const Program& program, const Quantisation& what) {
   CHECK(is_quantised(what.to), "layers are quantised to i8 or f8e4m3");
   const Uses uses(program);
   Rewriter r(program);
   std::set<std::string> done;
   for (const Eqn& e : program.eqns) {
-    const Input* const param =
-        e.op == Op::contract && e.in.size() == 2 ? parameter_of(program, uses, e.in[1]) : nullptr;
+    const bool product = (e.op == Op::contract || e.op == Op::conv) && e.in.size() == 2;
+    const Input* const param = product ? parameter_of(program, uses, e.in[1]) : nullptr;
     if (!param || !what.params.contains(param->name)) {
       r.copy(e);
       continue;
     }
-    const Contract& old = std::get<Contract>(e.attrs);
-    const Signature& sig = parsed_signature(old.sig);
-    const std::string &x = sig.in[0].letters, &w = sig.in[1].letters,
-                      channels = what.per_channel ? channels_of(sig) : "";
+    const ProductLetters letters = letters_of(e, what.per_channel);
+    const auto& [x, w, channels] = letters;
     CHECK(done.insert(param->name).second,
           "two products with the quantised parameter " + param->name);
     r.enter(e);
@@ -75,11 +102,8 @@ Program quantise(const Program& program, const Quantisation& what) {
     };
     const Var xq = quantised(x, "", r(e.in[0]), x_scale),
               wq = quantised(w, channels, r(param->var), w_scale);
-    Contract now = old;
-    now.sig = x + "," + w + ",," + channels + "->" + sig.out[0].letters;
-    now.out = program.type(e.out[0]).dtype;
-    now.scales = 2;
-    r.copy_with(e, now, {xq, wq, x_scale, w_scale});
+    r.copy_with(e, with_scales(e, letters, program.type(e.out[0]).dtype),
+                {xq, wq, x_scale, w_scale});
   }
   for (const std::string& name : what.params)
     CHECK(done.contains(name), "no product with the parameter " + name + ", which is quantised");

@@ -63,7 +63,7 @@ struct Scattered {
   }
   std::int64_t k() const { return parts * padded_length(); }
   std::int64_t blocks() const {
-    const std::int64_t most = sizeof(T) == sizeof(float) ? 384 : low_k_block;
+    const std::int64_t most = sizeof(T) == sizeof(float) ? 384 : micro_low().k_block;
     return std::max<std::int64_t>(1, (k() + most - 1) / most);
   }
   std::int64_t k_step() const {  // even blocks, of whole vectors or groups
@@ -91,19 +91,6 @@ std::int64_t pack_tasks(const Scattered<T>& a, std::int64_t n) {
 template <class T>
 void gemm_pack(const Scattered<T>& a, std::int64_t n, const T* const* parts, std::int64_t rs_b,
                std::int64_t cs_b, std::int64_t task, T* packed);
-// The finish of C's rows while they are in cache: relu(C scale + offset + addend), and where `low`
-// is given that is rounded into it instead. Columns of scale and offset start with the product's;
-// the addend and `low` have `pitch` between their rows.
-struct Finish {
-  const float *scale = nullptr, *offset = nullptr;
-  const float* addend = nullptr;
-  const Low* low_addend = nullptr;
-  bool relu = false;
-  Low* low = nullptr;
-  std::int64_t pitch = 0;
-
-  bool nothing() const { return !scale && !addend && !low_addend && !relu && !low; }
-};
 // C = A B for m rows of A and columns [n0, n0 + n_size) of B, n0 a multiple of scattered_columns;
 // `panel` has panel_bytes.
 template <class T>

@@ -5,10 +5,9 @@
 #include <cstdint>
 #include <utility>
 
+#include "exec/cpu/gemm/finish_arm.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/mmla_arm.h"
-
-#define TESSERA_BFMMLA __attribute__((target("arch=armv8.2-a+bf16")))
 
 namespace tessera::exec::cpu {
 namespace {
@@ -66,7 +65,13 @@ TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const T
 void pack_rows(const Lanes& lanes, void* panel) { low_packs().quads_6(lanes, panel); }
 void pack_columns(const Lanes& lanes, void* panel) { low_packs().quads_16(lanes, panel); }
 
-// Two rows and eight numbers at once; pieces are whole groups of four.
+// One to three numbers, and zeros behind them.
+TESSERA_ARM_INLINE uint16x4_t load_few(const Low* from, int64_t n) {
+  return vcreate_u16(from[0] | (n > 1 ? std::uint64_t{from[1]} << 16 : 0) |
+                     (n > 2 ? std::uint64_t{from[2]} << 32 : 0));
+}
+
+// Two rows and eight numbers at once.
 void pack_pieces(const void* const* rows, int64_t from, int64_t size, void* panel) {
   const auto load = [](const std::uint16_t* at) { return vreinterpretq_u64_u16(vld1q_u16(at)); };
   for (int row = 0; row < mmla_rows; row += 2) {
@@ -79,7 +84,11 @@ void pack_pieces(const void* const* rows, int64_t from, int64_t size, void* pane
       vst1q_u16(to, vreinterpretq_u16_u64(vzip1q_u64(r0, r1)));
       vst1q_u16(to + mmla_rows * 4, vreinterpretq_u16_u64(vzip2q_u64(r0, r1)));
     }
-    if (p < size) vst1q_u16(to, vcombine_u16(vld1_u16(x + p), vld1_u16(y + p)));
+    if (p + 4 <= size) {
+      vst1q_u16(to, vcombine_u16(vld1_u16(x + p), vld1_u16(y + p)));
+      p += 4, to += mmla_rows * 4;
+    }
+    if (p < size) vst1q_u16(to, vcombine_u16(load_few(x + p, size - p), load_few(y + p, size - p)));
   }
 }
 
@@ -103,6 +112,7 @@ constexpr Micro bfmmla_micro{.name = "bfmmla",
                              .pack_a = pack_rows,
                              .pack_b = pack_columns,
                              .tile = tile_bfmmla,
+                             .tile_low = tile_low_bfmmla,
                              .pack_pieces = pack_pieces};
 
 }  // namespace

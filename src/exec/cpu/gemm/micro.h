@@ -29,6 +29,20 @@ struct TileOut {
   std::int64_t a_pitch = 0;  // bytes between rows of A in a panel that is row-major
 };
 
+// The finish of C while it is near: relu(C scale + offset + addend), and where `low` is given that
+// is rounded into it instead. Columns of scale and offset start with the product's;
+// the addend and `low` have `pitch` between their rows.
+struct Finish {
+  const float *scale = nullptr, *offset = nullptr;
+  const float* addend = nullptr;
+  const Low* low_addend = nullptr;
+  bool relu = false;
+  Low* low = nullptr;
+  std::int64_t pitch = 0;
+
+  bool nothing() const { return !scale && !addend && !low_addend && !relu && !low; }
+};
+
 // `used` lanes (rows of A, columns of B) of k numbers each, `lane_step` and `k_step` elements
 // apart, into a panel whose k is `padded`; lanes and numbers that are missing become zeros.
 struct Lanes {
@@ -60,8 +74,14 @@ struct Micro {
   // The same from [k0, k0 + k) of rows where they lie. Null: they are packed.
   void (*tile_rows)(const ScatteredRows& a, std::int64_t k0, std::int64_t k, const void* b,
                     const TileOut& out) = nullptr;
-  // `size` numbers of whole pieces (bf16: of whole groups of four), `from` on, of `rows` rows into
-  // a panel. Null: rows are copied side by side and packed from there.
+  // The same, finished and rounded from registers: the pointers of `finish` are at the tile's first
+  // element, `low` is one of them, and the addend is bf16 or none. C is read where beta is 1, and
+  // never written. Null: C is finished when its tiles are done.
+  void (*tile_low)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out,
+                   const Finish& finish) = nullptr;
+  // `size` numbers of pieces, `from` on, of `rows` rows into a panel, which has them in whole
+  // groups (bf16: of four, the last filled up with zeros). Null: rows are copied side by side and
+  // packed from there.
   void (*pack_pieces)(const void* const* rows, std::int64_t from, std::int64_t size,
                       void* panel) = nullptr;
   // Around the tiles of one product, on its thread; may be null.

@@ -82,14 +82,23 @@ void finish_rows(const Finish& f, int64_t first, int64_t count, int64_t n, float
     }
 }
 
+// The finish of the tile whose first element is C's (i, j).
+Finish finish_at(Finish f, int64_t i, int64_t j) {
+  if (f.scale) f.scale += j, f.offset += j;
+  if (f.low_addend) f.low_addend += i * f.pitch + j;
+  f.low += i * f.pitch + j;
+  return f;
+}
+
 // The panel of `rows` rows from `first` on, k_size numbers from k0 on; `spare` is behind the panel.
 template <class T>
 void pack_panel(const Micro& micro, const Scattered<T>& a, int64_t first, int64_t rows, int64_t k0,
                 int64_t k_size, std::byte* panel, std::byte* spare) {
   const int64_t length = a.padded_length(), padded = micro.padded(k_size);
-  if (micro.pack_pieces && length == a.length && first + micro.rows <= a.pitch) {
+  if (micro.pack_pieces && first + micro.rows <= a.pitch) {
     for_parts(length, k0, k_size, [&](int64_t part, int64_t from, int64_t now) {
-      micro.pack_pieces(a.rows + part * a.pitch + first, from, now, panel);
+      micro.pack_pieces(a.rows + part * a.pitch + first, from, std::min(a.length - from, now),
+                        panel);
       panel += now * micro.a_bytes;
     });
     std::memset(panel, 0, static_cast<std::size_t>((padded - k_size) * micro.a_bytes));
@@ -169,7 +178,8 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
                                 ? k_size
                                 : (k_size + low_group - 1) / low_group * low_group;
     const T* const block = packed + k0 * packed_columns(n);
-    const bool last = k0 + k_size == a.k();
+    const bool last = k0 + k_size == a.k(),
+               fused = last && kernel.tile_low && finish.low && !finish.addend;
     const int64_t a_bytes = padded * kernel.a_bytes,
                   panels = std::min(kernel.a_panels(padded), most_rows / kernel.rows),
                   step = kernel.rows * panels;
@@ -196,13 +206,15 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
                             .alpha = 1,
                             .beta = k0 == 0 ? 0.0f : 1.0f};
           next.fetch_share();
-          if (kernel.tile_rows)
+          if (fused)
+            kernel.tile_low(padded, at, b, out, finish_at(finish, i, j));
+          else if (kernel.tile_rows)
             kernel.tile_rows({a.length, a.rows + i, a.pitch}, k0, k_size, b, out);
           else
             kernel.tile(padded, at, b, out);
         }
       }
-      if (last) finish_rows(finish, start, end - start, n_size, c, rs_c);
+      if (last && !fused) finish_rows(finish, start, end - start, n_size, c, rs_c);
     }
   }
   if (kernel.end) kernel.end();

@@ -44,29 +44,6 @@ struct Product {
   Finish finish = {};  // of the whole result; what is bf16 there, too
 };
 
-// Tiles of pixels and channels. A small side pays for reading the other operand more often, few
-// tiles leave threads idle: the score weighs both, for 2 and for 16 threads.
-struct Tiles {
-  static constexpr int64_t most_rows = 264, most_columns = 256;
-  int64_t m = scattered_rows, n = scattered_columns;
-
-  Tiles(int64_t pixels, int64_t channels, bool low) {
-    const int64_t step = low ? low_rows : scattered_rows;
-    double best = 0;
-    for (int64_t columns = std::min(most_columns, packed_columns(channels)); columns > 0;
-         columns -= scattered_columns)
-      for (int64_t rows = most_rows / step * step; rows > 0; rows -= step) {
-        const int64_t tasks = ceil_div(pixels, rows) * ceil_div(channels, columns);
-        const double overhead =
-                         1 + 8.0 / static_cast<double>(columns) + 8.0 / static_cast<double>(rows),
-                     used = static_cast<double>(pixels * channels) /
-                            static_cast<double>(tasks * rows * columns);
-        const double score = used * (busy_share(tasks, 2) + busy_share(tasks, 16)) / overhead;
-        if (score > best) best = score, m = rows, n = columns;
-      }
-  }
-};
-
 // Shared: the packed filters, then a row of zeros for what lies outside the images.
 template <class T>
 std::size_t shared_bytes(int64_t taps, int64_t channels, int64_t n) {
@@ -241,12 +218,18 @@ void conv(const Call& call) {
 
 }  // namespace
 
+// Only inference folds a norm into a conv, so that trainings reserve nothing for it.
+static bool winograd_serves(const ir::Conv& attr, std::span<const ir::Type> in) {
+  return in.size() > 2 && winograd_pays(attr, in);
+}
+
 plan::PackedForm packed_conv(const ir::Attrs& attrs, std::span<const ir::Type> in, int operand,
                              const Liberties& liberties) {
   const ir::Type& f = in[1];
   const bool low = f.dtype == ir::DType::bf16;
+  if (operand == 1 && f.dtype == ir::DType::i8) return packed_conv_i8(f.shape);
   if (operand != 1 || (!low && f.dtype != ir::DType::f32) || in[0].dtype != f.dtype) return {};
-  if (liberties.winograd && winograd_pays(std::get<ir::Conv>(attrs), in))
+  if (liberties.winograd && winograd_serves(std::get<ir::Conv>(attrs), in))
     return {winograd_bytes(f.shape), "winograd" + ir::to_string(f.shape)};
   return {low ? 2 * packed_elements(filter_shape<Low>(f.shape), f.shape[3])
               : 4 * packed_elements(filter_shape<float>(f.shape), f.shape[3]),
@@ -258,16 +241,19 @@ static bool by_winograd(const Call& call) {
          call.in[1].shape[1] == 3 && call.packed_bytes >= winograd_bytes(call.in[1].shape);
 }
 void pack_conv(const Call& call) {
+  if (call.in[1].dtype == ir::DType::i8) return pack_conv_i8(call);
   if (by_winograd(call)) return winograd_pack(call);
   is_bf16(call.in[1]) ? pack_filters<Low>(call) : pack_filters<float>(call);
 }
 void fast_conv(const Call& call) {
+  if (call.in[0].dtype == ir::DType::i8) return conv_i8(call);
   if (by_winograd(call)) return winograd_conv(call);
   is_bf16(call.in[0]) ? conv<Low>(call) : conv<float>(call);
 }
 Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
                      std::span<const ir::Type>) {
   const ir::Shape& f = in[1].shape;
+  if (in[0].dtype == ir::DType::i8) return scratch_conv_i8(f);
   const bool low = in[0].dtype == ir::DType::bf16;
   const std::size_t images =
       narrow(f) ? bordered_elements(in[0].shape, std::get<ir::Conv>(attrs).pad) + 32 : 0;
@@ -277,7 +263,7 @@ Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                    (low ? shared_bytes<Low>(shape.parts, shape.length, f[3])
                                         : shared_bytes<float>(shape.parts, shape.length, f[3])),
                          .per_thread = own_bytes(f[0] * f[1])};
-  if (!winograd_pays(attr, in)) return plain;
+  if (!winograd_serves(attr, in)) return plain;
   const Scratch other = winograd_scratch(attr, in[0].shape, f);
   return {.shared = std::max(plain.shared, other.shared),
           .per_thread = std::max(plain.per_thread, other.per_thread)};

@@ -1,9 +1,12 @@
 // Parts that the kernels of a convolution share.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/index.h"
+#include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/kernel.h"
 
 namespace tessera::exec::cpu {
 
@@ -11,6 +14,29 @@ namespace tessera::exec::cpu {
 inline double busy_share(std::int64_t tasks, std::int64_t threads) {
   return static_cast<double>(tasks) / static_cast<double>(ceil_div(tasks, threads) * threads);
 }
+
+// Tiles of pixels and channels. A small side pays for reading the other operand more often, few
+// tiles leave threads idle: the score weighs both, for 2 and for 16 threads.
+struct Tiles {
+  static constexpr std::int64_t most_rows = 264, most_columns = 256;
+  std::int64_t m = scattered_rows, n = scattered_columns;
+
+  Tiles(std::int64_t pixels, std::int64_t channels, bool low) {
+    const std::int64_t step = low ? low_rows : scattered_rows;
+    double best = 0;
+    for (std::int64_t columns = std::min(most_columns, packed_columns(channels)); columns > 0;
+         columns -= scattered_columns)
+      for (std::int64_t rows = most_rows / step * step; rows > 0; rows -= step) {
+        const std::int64_t tasks = ceil_div(pixels, rows) * ceil_div(channels, columns);
+        const double overhead =
+                         1 + 8.0 / static_cast<double>(columns) + 8.0 / static_cast<double>(rows),
+                     used = static_cast<double>(pixels * channels) /
+                            static_cast<double>(tasks * rows * columns);
+        const double score = used * (busy_share(tasks, 2) + busy_share(tasks, 16)) / overhead;
+        if (score > best) best = score, m = rows, n = columns;
+      }
+  }
+};
 
 // Images whose pixels are read under taps.
 template <class T>
@@ -21,5 +47,11 @@ struct Gather {
 struct Tap {
   std::int64_t row, col;  // relative to a pixel of the source
 };
+
+// conv where images and filters are i8 (conv_i8.cpp), by the shape of the filters.
+plan::PackedForm packed_conv_i8(const ir::Shape& filters);
+void pack_conv_i8(const Call& call);
+void conv_i8(const Call& call);
+Scratch scratch_conv_i8(const ir::Shape& filters);
 
 }  // namespace tessera::exec::cpu

@@ -1,7 +1,9 @@
 // Max pooling, a row of result pixels per task; the gradient asks, for each pixel, which
 // windows it won.
 #include <algorithm>
+#include <bit>
 #include <utility>
+#include <vector>
 
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
@@ -13,9 +15,6 @@ using std::int64_t;
 namespace {
 
 // A NaN wins, the first of them; of equal numbers too the first.
-void keep_largest(const float* __restrict__ x, int64_t n, float* __restrict__ best) {
-  for (int64_t i = 0; i < n; ++i) best[i] = ((x[i] > best[i]) | (x[i] != x[i])) ? x[i] : best[i];
-}
 void keep_largest(const float* __restrict__ x, std::int32_t number, int64_t n,
                   float* __restrict__ best, std::int32_t* __restrict__ place) {
   for (int64_t i = 0; i < n; ++i) {
@@ -25,9 +24,51 @@ void keep_largest(const float* __restrict__ x, std::int32_t number, int64_t n,
   }
 }
 
+float wide_of(Low x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
+float wide_of(float x) { return x; }
+
+// Keeps the larger of what is there and n numbers; the first numbers are copied.
+template <class T>
+void keep(bool first, const T* __restrict__ x, int64_t n, float* __restrict__ best) {
+  if (first)
+    for (int64_t i = 0; i < n; ++i) best[i] = wide_of(x[i]);
+  else
+    for (int64_t i = 0; i < n; ++i) {
+      const float v = wide_of(x[i]);
+      best[i] = ((v > best[i]) | (v != v)) ? v : best[i];
+    }
+}
+
+// Nobody asks which pixel won: a window's largest number is that of its columns, whose largest come
+// first, for a whole row of windows.
+template <class T>
+void largest(const Call& call) {
+  const auto& attr = call.attr<ir::Pool>();
+  const ir::Shape &x = call.in[0].shape, &y = call.out[0].shape;
+  const int64_t c = y[3], row = x[2] * c;
+  call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int) {
+    const int64_t b = task / y[1], top = task % y[1] * attr.stride - attr.pad;
+    std::vector<float> columns(static_cast<std::size_t>(row)), best(static_cast<std::size_t>(c));
+    bool first = true;
+    for (int64_t k = std::max<int64_t>(top, 0); k < std::min(top + attr.size, x[1]); ++k)
+      keep(std::exchange(first, false), call.in[0].as<T>() + (b * x[1] + k) * row, row,
+           columns.data());
+    for (int64_t q = 0; q < y[2]; ++q) {
+      const int64_t left = q * attr.stride - attr.pad, at = (task * y[2] + q) * c;
+      float* const to = room_for(call.out[0], at, best.data());
+      first = true;
+      for (int64_t l = std::max<int64_t>(left, 0); l < std::min(left + attr.size, x[2]); ++l)
+        keep(std::exchange(first, false), columns.data() + l * c, c, to);
+      give(call.out[0], at, c, to);
+    }
+  });
+}
+
 }  // namespace
 
 void fast_max_pool(const Call& call) {
+  if (!call.out[1]) return is_bf16(call.in[0]) ? largest<Low>(call) : largest<float>(call);
+
   const auto& attr = call.attr<ir::Pool>();
   // Where activations are recomputed only the second result may be read.
   const ir::Shape &x = call.in[0].shape, &y = (call.out[0] ? call.out[0] : call.out[1]).shape;
@@ -47,20 +88,17 @@ void fast_max_pool(const Call& call) {
         if (std::exchange(first, false)) {
           std::copy_n(at, c, best.data());
           std::fill(place.begin(), place.end(), static_cast<std::int32_t>(k));
-        } else if (which) {
-          keep_largest(at, static_cast<std::int32_t>(k), c, best.data(), place.data());
         } else {
-          keep_largest(at, c, best.data());
+          keep_largest(at, static_cast<std::int32_t>(k), c, best.data(), place.data());
         }
       }
       if (call.out[0] && is_bf16(call.out[0]))
         give(call.out[0], (task * y[2] + q) * c, c, best.data());
       else if (call.out[0])
         std::copy(best.begin(), best.end(), call.out[0].as<float>() + (task * y[2] + q) * c);
-      if (which)
-        for (int64_t i = 0; i < c; ++i)
-          which[(task * y[2] + q) * c + i] =
-              static_cast<std::uint8_t>(place[static_cast<std::size_t>(i)]);
+      for (int64_t i = 0; i < c; ++i)
+        which[(task * y[2] + q) * c + i] =
+            static_cast<std::uint8_t>(place[static_cast<std::size_t>(i)]);
     }
   });
 }

@@ -38,64 +38,56 @@ HWY_INLINE void store_first(V v, float* HWY_RESTRICT to, std::size_t n) {
 }
 
 // y = B^T x: the six values of what six neighbours make.
-HWY_INLINE void values_of(const V* HWY_RESTRICT x, V* HWY_RESTRICT y) {
-  const F32 d;
-  const V aa = hn::Set(d, a * a), bb = hn::Set(d, b * b);
-  const V sum = hn::Set(d, a * a + b * b), product = hn::Set(d, a * a * b * b);
-  const V even_a = hn::NegMulAdd(bb, x[2], x[4]), odd_a = hn::NegMulAdd(bb, x[1], x[3]);
-  const V even_b = hn::NegMulAdd(aa, x[2], x[4]), odd_b = hn::NegMulAdd(aa, x[1], x[3]);
-  y[0] = hn::MulAdd(product, x[0], hn::NegMulAdd(sum, x[2], x[4]));
-  y[1] = hn::MulAdd(hn::Set(d, a), odd_a, even_a);
-  y[2] = hn::NegMulAdd(hn::Set(d, a), odd_a, even_a);
-  y[3] = hn::MulAdd(hn::Set(d, b), odd_b, even_b);
-  y[4] = hn::NegMulAdd(hn::Set(d, b), odd_b, even_b);
-  y[5] = hn::MulAdd(product, x[1], hn::NegMulAdd(sum, x[3], x[5]));
-}
+struct ToValues {
+  static constexpr int results = winograd_reads;
+
+  static HWY_INLINE void apply(const V* HWY_RESTRICT x, V* HWY_RESTRICT y) {
+    const F32 d;
+    const V aa = hn::Set(d, a * a), bb = hn::Set(d, b * b);
+    const V sum = hn::Set(d, a * a + b * b), product = hn::Set(d, a * a * b * b);
+    const V even_a = hn::NegMulAdd(bb, x[2], x[4]), odd_a = hn::NegMulAdd(bb, x[1], x[3]);
+    const V even_b = hn::NegMulAdd(aa, x[2], x[4]), odd_b = hn::NegMulAdd(aa, x[1], x[3]);
+    y[0] = hn::MulAdd(product, x[0], hn::NegMulAdd(sum, x[2], x[4]));
+    y[1] = hn::MulAdd(hn::Set(d, a), odd_a, even_a);
+    y[2] = hn::NegMulAdd(hn::Set(d, a), odd_a, even_a);
+    y[3] = hn::MulAdd(hn::Set(d, b), odd_b, even_b);
+    y[4] = hn::NegMulAdd(hn::Set(d, b), odd_b, even_b);
+    y[5] = hn::MulAdd(product, x[1], hn::NegMulAdd(sum, x[3], x[5]));
+  }
+};
 
 // y = A^T x: the four results that six values stand for.
-HWY_INLINE void results_of(const V* HWY_RESTRICT x, V* HWY_RESTRICT y) {
-  const F32 d;
-  const V even_a = hn::Add(x[1], x[2]), odd_a = hn::Sub(x[1], x[2]);
-  const V even_b = hn::Add(x[3], x[4]), odd_b = hn::Sub(x[3], x[4]);
-  y[0] = hn::Add(x[0], hn::Add(even_a, even_b));
-  y[1] = hn::MulAdd(hn::Set(d, a), odd_a, hn::Mul(hn::Set(d, b), odd_b));
-  y[2] = hn::MulAdd(hn::Set(d, a * a), even_a, hn::Mul(hn::Set(d, b * b), even_b));
-  y[3] = hn::MulAdd(hn::Set(d, a * a * a), odd_a, hn::MulAdd(hn::Set(d, b * b * b), odd_b, x[5]));
-}
+struct ToResults {
+  static constexpr int results = winograd_side;
 
-// load(pixel) and store(point, value) of one vector of channels.
-template <class Load, class Store>
-HWY_INLINE void transform_input(const Load& load, const Store& store) {
-  V half[winograd_values];  // [col][row's point]
+  static HWY_INLINE void apply(const V* HWY_RESTRICT x, V* HWY_RESTRICT y) {
+    const F32 d;
+    const V even_a = hn::Add(x[1], x[2]), odd_a = hn::Sub(x[1], x[2]);
+    const V even_b = hn::Add(x[3], x[4]), odd_b = hn::Sub(x[3], x[4]);
+    y[0] = hn::Add(x[0], hn::Add(even_a, even_b));
+    y[1] = hn::MulAdd(hn::Set(d, a), odd_a, hn::Mul(hn::Set(d, b), odd_b));
+    y[2] = hn::MulAdd(hn::Set(d, a * a), even_a, hn::Mul(hn::Set(d, b * b), even_b));
+    y[3] = hn::MulAdd(hn::Set(d, a * a * a), odd_a, hn::MulAdd(hn::Set(d, b * b * b), odd_b, x[5]));
+  }
+};
+
+// A step along the rows of a tile, then along its columns: load(i) of its 36 numbers, row by row,
+// and store(row, col, number) of one vector of channels.
+template <class Step, class Load, class Store>
+HWY_INLINE void transform(const Load& load, const Store& store) {
+  constexpr int n = Step::results;
+  V half[winograd_reads * n];  // [col][row's result]
   for (int col = 0; col < winograd_reads; ++col) {
     const V x[winograd_reads] = {load(col),      load(6 + col),  load(12 + col),
                                  load(18 + col), load(24 + col), load(30 + col)};
-    values_of(x, half + col * winograd_reads);
+    Step::apply(x, half + col * n);
   }
-  for (int row = 0; row < winograd_reads; ++row) {
-    const V x[winograd_reads] = {half[row],      half[6 + row],  half[12 + row],
-                                 half[18 + row], half[24 + row], half[30 + row]};
-    V y[winograd_reads];
-    values_of(x, y);
-    for (int col = 0; col < winograd_reads; ++col) store(row * winograd_reads + col, y[col]);
-  }
-}
-
-// load(point) and store(row, col, result) of one vector of channels.
-template <class Load, class Store>
-HWY_INLINE void transform_output(const Load& load, const Store& store) {
-  V half[winograd_reads * winograd_side];  // [col's point][row]
-  for (int col = 0; col < winograd_reads; ++col) {
-    const V x[winograd_reads] = {load(col),      load(6 + col),  load(12 + col),
-                                 load(18 + col), load(24 + col), load(30 + col)};
-    results_of(x, half + col * winograd_side);
-  }
-  for (int row = 0; row < winograd_side; ++row) {
-    const V x[winograd_reads] = {half[row],      half[4 + row],  half[8 + row],
-                                 half[12 + row], half[16 + row], half[20 + row]};
-    V y[winograd_side];
-    results_of(x, y);
-    for (int col = 0; col < winograd_side; ++col) store(row, col, y[col]);
+  for (int row = 0; row < n; ++row) {
+    const V x[winograd_reads] = {half[row],         half[n + row],     half[2 * n + row],
+                                 half[3 * n + row], half[4 * n + row], half[5 * n + row]};
+    V y[n];
+    Step::apply(x, y);
+    for (int col = 0; col < n; ++col) store(row, col, y[col]);
   }
 }
 
@@ -103,14 +95,18 @@ void input_tile(const float* const* pixels, int64_t channels, float* HWY_RESTRIC
                 int64_t pitch) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto place = [&](int row, int col, int64_t c)
+                         HWY_ATTR { return to + (row * winograd_reads + col) * pitch + c; };
   int64_t c = 0;
   for (; c + lanes <= channels; c += lanes)
-    transform_input([&](int pixel) HWY_ATTR { return hn::LoadU(d, pixels[pixel] + c); },
-                    [&](int point, V v) HWY_ATTR { hn::StoreU(v, d, to + point * pitch + c); });
+    transform<ToValues>([&](int pixel) HWY_ATTR { return hn::LoadU(d, pixels[pixel] + c); },
+                        [&](int row, int col, V v)
+                            HWY_ATTR { hn::StoreU(v, d, place(row, col, c)); });
   if (c == channels) return;
   const auto rest = static_cast<std::size_t>(channels - c);
-  transform_input([&](int pixel) HWY_ATTR { return load_first(pixels[pixel] + c, rest); },
-                  [&](int point, V v) HWY_ATTR { store_first(v, to + point * pitch + c, rest); });
+  transform<ToValues>([&](int pixel) HWY_ATTR { return load_first(pixels[pixel] + c, rest); },
+                      [&](int row, int col, V v)
+                          HWY_ATTR { store_first(v, place(row, col, c), rest); });
 }
 
 // relu(v scale + offset + addend); load(numbers of a channel each).
@@ -129,21 +125,22 @@ void output_tile(const float* HWY_RESTRICT from, int64_t pitch, int64_t channels
   const auto whole = [&](const float* at) HWY_ATTR { return hn::LoadU(d, at); };
   int64_t c = 0;
   for (; c + lanes <= channels; c += lanes)
-    transform_output([&](int point) HWY_ATTR { return hn::LoadU(d, from + point * pitch + c); },
-                     [&](int row, int col, V v) HWY_ATTR {
-                       if (row >= t.rows || col >= t.cols) return;
-                       const int64_t at = row * t.row + col * t.col;
-                       hn::StoreU(finished(t.finish, v, c, at, whole), d, t.to + at + c);
-                     });
+    transform<ToResults>([&](int point) HWY_ATTR { return hn::LoadU(d, from + point * pitch + c); },
+                         [&](int row, int col, V v) HWY_ATTR {
+                           if (row >= t.rows || col >= t.cols) return;
+                           const int64_t at = row * t.row + col * t.col;
+                           hn::StoreU(finished(t.finish, v, c, at, whole), d, t.to + at + c);
+                         });
   if (c == channels) return;
   const auto rest = static_cast<std::size_t>(channels - c);
   const auto part = [&](const float* at) HWY_ATTR { return load_first(at, rest); };
-  transform_output([&](int point) HWY_ATTR { return load_first(from + point * pitch + c, rest); },
-                   [&](int row, int col, V v) HWY_ATTR {
-                     if (row >= t.rows || col >= t.cols) return;
-                     const int64_t at = row * t.row + col * t.col;
-                     store_first(finished(t.finish, v, c, at, part), t.to + at + c, rest);
-                   });
+  transform<ToResults>([&](int point)
+                           HWY_ATTR { return load_first(from + point * pitch + c, rest); },
+                       [&](int row, int col, V v) HWY_ATTR {
+                         if (row >= t.rows || col >= t.cols) return;
+                         const int64_t at = row * t.row + col * t.col;
+                         store_first(finished(t.finish, v, c, at, part), t.to + at + c, rest);
+                       });
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // Convolution and max pooling as sums over taps, one result (or one term) at a time.
 #include <vector>
 
+#include "exec/common/results.h"
 #include "exec/cpu/reference/instantiate.h"
+#include "exec/cpu/reference/quantised.h"
+#include "exec/cpu/simd/convert.h"
 
 namespace tessera::exec::cpu {
 namespace {
@@ -36,8 +39,34 @@ void write_sums(const std::vector<double>& sums, const Tensor& out) {
 
 }  // namespace
 
+// The sum in double, which is exact, times the scales in their order, plus offset and addend.
+void conv_quantised(const Call& call) {
+  const ir::Conv& attr = call.attr<ir::Conv>();
+  const Tensor& y = call.out[0];
+  std::vector<double> sums(static_cast<std::size_t>(y.elements()));
+  const auto *x = call.in[0].as<std::int8_t>(), *f = call.in[1].as<std::int8_t>();
+  for_each_product(call.in[0].shape, call.in[1].shape, y.shape, attr,
+                   [&](int64_t i, int64_t j, int64_t k) { sums[k] += x[i] * f[j]; });
+  const auto number = [&](std::size_t operand, std::size_t i) {
+    const Tensor& t = call.in[operand];
+    return number_at(t.data + static_cast<int64_t>(i) * ir::size_of(t.dtype), t.dtype);
+  };
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const std::size_t channel = i % static_cast<std::size_t>(y.shape.back());
+    double v = sums[i] * number(2, 0) * number(3, channel);
+    if (call.in.size() > 4) v = v * number(4, channel) + number(5, channel);
+    if (call.in.size() > 6) v += number(6, i);
+    const auto value = static_cast<float>(attr.relu && v < 0 ? 0 : v);
+    if (y.dtype == ir::DType::f32)
+      y.as<float>()[i] = value;
+    else
+      y.as<std::uint16_t>()[i] = round_to_bf16(value);
+  }
+}
+
 template <class T>
 void reference_conv(const Call& call) {
+  if (ir::is_quantised(call.in[0].dtype)) return conv_quantised(call);
   std::vector<double> sums(static_cast<std::size_t>(call.out[0].elements()));
   const T *x = call.in[0].as<T>(), *f = call.in[1].as<T>();
   for_each_product(
