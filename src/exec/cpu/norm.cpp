@@ -264,25 +264,26 @@ struct NormOf {
   }
 };
 // A thread's rows: a spare one, and those of x, r, s and y where they are bf16.
-constexpr std::int64_t norm_rows_of_thread = 5;
+std::int64_t norm_rows_of_thread(std::int64_t c) { return 1 + 4 * rows_at_once(c); }
 
 void norm(const Call& call, const NormOf& n) {
   if (ir::is_quantised(n.y.dtype)) return norm_quantised(call, call.op == ir::Op::add_norm);
   const std::int64_t c = row_size(n.x.shape), grain = rows_per_task(c), rows = rows_of(n.x),
-                     step = n.low() ? 1 : grain;
+                     step = n.low() ? rows_at_once(c) : grain;
   const float eps = static_cast<float>(call.attr<ir::Norm>().eps);
   const auto at = [](const Tensor& t, std::int64_t i) { return t ? t.as<float>() + i : nullptr; };
   call.pool.parallel_for((rows + grain - 1) / grain, [&](std::int64_t task, int thread) {
     float* const room = n.r || n.low() ? call.scratch_of<float>(thread) : nullptr;
     const std::int64_t end = std::min(rows, (task + 1) * grain);
     for (std::int64_t row = task * grain; row < end; row += step) {
-      const std::int64_t e = row * c, count = std::min(step, end - row);
-      float *const s = room_for(n.s, e, room + 3 * c), *const y = room_for(n.y, e, room + 4 * c);
+      const std::int64_t e = row * c, count = std::min(step, end - row), size = count * c;
+      const auto rows_at = [&](std::int64_t i) { return room + (1 + i * step) * c; };
+      float *const s = room_for(n.s, e, rows_at(2)), *const y = room_for(n.y, e, rows_at(3));
       HWY_DYNAMIC_DISPATCH(norm_rows)
-      (wide(n.x, e, c, room + c), wide(n.r, e, c, room + 2 * c), n.g.as<float>(), n.b.as<float>(),
-       s, y, at(n.mean, row), at(n.rstd, row), room, count, c, eps);
-      give(n.s, e, c, s);
-      give(n.y, e, c, y);
+      (wide(n.x, e, size, rows_at(0)), wide(n.r, e, size, rows_at(1)), n.g.as<float>(),
+       n.b.as<float>(), s, y, at(n.mean, row), at(n.rstd, row), room, count, c, eps);
+      give(n.s, e, size, s);
+      give(n.y, e, size, y);
     }
   });
 }
@@ -310,17 +311,17 @@ void fast_add_norm(const Call& call) {
 
 Scratch scratch_layer_norm(const ir::Attrs&, std::span<const ir::Type> in,
                            std::span<const ir::Type> out) {
-  const std::int64_t rows = any_bf16(in, out) ? norm_rows_of_thread : 0;
+  const std::int64_t rows = any_bf16(in, out) ? norm_rows_of_thread(row_size(in[0].shape)) : 0;
   return {.per_thread = sizeof(float) * static_cast<std::size_t>(rows * row_size(in[0].shape))};
 }
 Scratch scratch_add_norm(const ir::Attrs&, std::span<const ir::Type> in,
                          std::span<const ir::Type> out) {
-  const std::int64_t rows = any_bf16(in, out) ? norm_rows_of_thread : 1;
+  const std::int64_t rows = any_bf16(in, out) ? norm_rows_of_thread(row_size(in[0].shape)) : 1;
   return {.per_thread = sizeof(float) * static_cast<std::size_t>(rows * row_size(in[0].shape))};
 }
 
 namespace {
-// Operands and results of layer_norm_grad, and pairs of their rows in f32.
+// Operands and results of layer_norm_grad, and a few of their rows in f32.
 struct NormGradOf {
   Tensor dy, x, mean, rstd, g, addend, dx, copy;
 
@@ -340,12 +341,12 @@ struct NormGradOf {
   // Rows [row, row + count); sums, when given, are increased: those of dg, db and, behind them, dx.
   void rows_of(std::int64_t row, std::int64_t count, std::int64_t c, float* sums, bool total,
                float* room) const {
-    const std::int64_t e = row * c, n = count * c;
+    const std::int64_t e = row * c, n = count * c, all = rows_at_once(c) * c;
     const Tensor& first = dx ? dx : copy;
-    float* const target = room_for(first, e, room + 6 * c);
+    float* const target = room_for(first, e, room + 3 * all);
     HWY_DYNAMIC_DISPATCH(norm_grad_rows)
-    (wide(dy, e, n, room), wide(x, e, n, room + 2 * c), mean.as<float>() + row,
-     rstd.as<float>() + row, g.as<float>(), wide(addend, e, n, room + 4 * c), target, sums,
+    (wide(dy, e, n, room), wide(x, e, n, room + all), mean.as<float>() + row,
+     rstd.as<float>() + row, g.as<float>(), wide(addend, e, n, room + 2 * all), target, sums,
      sums == nullptr ? nullptr : sums + c, count, c);
     give(first, e, n, target);
     if (dx && copy && copy.data != dx.data) {
@@ -358,13 +359,12 @@ struct NormGradOf {
       vector_add(sums + 2 * c, target + i * c, sums + 2 * c, c);
   }
 };
-constexpr std::int64_t grad_rows_of_thread = 8;  // two of dy, x, addend and dx
 }  // namespace
 
 void fast_layer_norm_grad(const Call& call) {
   const NormGradOf n(call);
   const std::int64_t c = row_size(n.dy.shape), rows = cpu::rows_of(n.dy), run = grad_run(rows),
-                     runs = (rows + run - 1) / run, step = n.low() ? 2 : run;
+                     runs = (rows + run - 1) / run, step = n.low() ? rows_at_once(c) : run;
   float *dg = call.out[1].as<float>(), *db = call.out[2].as<float>(),
         *total = call.out.size() > 3 ? call.out[4].as<float>() : nullptr;
   CHECK(rows == 0 || n.dx || n.copy || total == nullptr,
@@ -393,7 +393,7 @@ Scratch scratch_layer_norm_grad(const ir::Attrs&, std::span<const ir::Type> in,
   const bool low = any_bf16(in, out);
   return {
       .shared = sizeof(float) * static_cast<std::size_t>((rows + run - 1) / run * sums * c),
-      .per_thread = low ? sizeof(float) * static_cast<std::size_t>(grad_rows_of_thread * c) : 0};
+      .per_thread = low ? sizeof(float) * static_cast<std::size_t>(4 * rows_at_once(c) * c) : 0};
 }
 
 }  // namespace tessera::exec::cpu

@@ -1,5 +1,6 @@
-// The micro-kernel of f32 products: a tile of R x 2 vectors along k, from a panel of A and one of
-// B, or from rows of A where they lie (a convolution).
+// The micro-kernel of f32 products where the machine has none of its own (machine_arm.cpp): a tile
+// of R x 2 vectors along k, from a panel of A and one of B, or from rows of A where they lie (a
+// convolution).
 #include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for; none is
                                    // scalable, so accumulators may live in arrays
 
@@ -9,12 +10,10 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <utility>
 
-#if HWY_ARCH_ARM_A64
-#include "exec/cpu/gemm/f32_arm.h"
-#endif
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/tile-inl.h"
 
@@ -52,9 +51,6 @@ void tile_f32(int64_t k, const void* a, const void* b, const TileOut& out) {
 
 template <int P>
 void pack_f32(const Lanes& l, void* panel) {
-#if HWY_ARCH_ARM_A64
-  if (P == R && l.used == R && l.k_step == 1) return pack_f32_rows(l, static_cast<float*>(panel));
-#endif
   pack<P>(l.used, l.k, static_cast<const float*>(l.from), l.lane_step, l.k_step,
           static_cast<float*>(panel));
 }
@@ -122,17 +118,16 @@ void tile_rows_f32(const ScatteredRows& a, int64_t k0, int64_t k, const void* b,
 }
 
 const Micro* f32_micro_here() {
-  static constexpr Micro micro {
-    .name = "f32", .rows = R, .columns = NR, .group = 1, .a_bytes = R * 4, .b_bytes = NR * 4,
-    .k_block = 384,
-#if HWY_ARCH_ARM_A64
-    .a_block = most_a_block, .pack_a = pack_f32<R>, .pack_b = pack_f32<NR>, .tile = tile_f32_arm,
-#else
-    .pack_a = pack_f32<R>, .pack_b = pack_f32<NR>, .tile = tile_f32,
-#endif
-    .tile_rows = HWY_ARCH_ARM ? nullptr : tile_rows_f32,
-    .pack_pieces = HWY_ARCH_ARM ? pack_pieces : nullptr
-  };
+  static constexpr Micro micro{.name = "f32",
+                               .rows = R,
+                               .columns = NR,
+                               .a_bytes = R * 4,
+                               .b_bytes = NR * 4,
+                               .pack_a = pack_f32<R>,
+                               .pack_b = pack_f32<NR>,
+                               .tile = tile_f32,
+                               .tile_rows = HWY_ARCH_ARM ? nullptr : tile_rows_f32,
+                               .pack_pieces = HWY_ARCH_ARM ? pack_pieces : nullptr};
   return &micro;
 }
 
@@ -143,7 +138,19 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::exec::cpu {
 
 HWY_EXPORT(f32_micro_here);
-const Micro& micro_f32() { return *HWY_DYNAMIC_DISPATCH(f32_micro_here)(); }
+const Micro& vector_f32() { return *HWY_DYNAMIC_DISPATCH(f32_micro_here)(); }
+
+namespace {
+std::atomic<bool>& only_vectors() {
+  static std::atomic<bool> only = machine_f32() == nullptr;
+  return only;
+}
+}  // namespace
+
+const Micro& micro_f32() {
+  return only_vectors().load(std::memory_order_relaxed) ? vector_f32() : *machine_f32();
+}
+void use_vector_f32(bool only) { only_vectors().store(only || !machine_f32()); }
 
 }  // namespace tessera::exec::cpu
 #endif

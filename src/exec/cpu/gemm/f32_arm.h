@@ -4,6 +4,7 @@
 
 #include <arm_neon.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -51,19 +52,16 @@ template <Put put, int... I>
 TESSERA_ARM_INLINE void f32_put_rows(std::integer_sequence<int, I...>, const float32x4_t* s,
                                      const TileOut& out) {
   float* c = out.c;
-  const auto row = [&](int i, float32x4_t x, float32x4_t y) __attribute__((always_inline)) {
-    if (i >= out.rows) return;
+  const auto row = [&](float32x4_t x, float32x4_t y) __attribute__((always_inline)) {
     f32_put<put>(x, out, c);
     f32_put<put>(y, out, c + 4);
     c += out.rs;
   };
-  (row(I, s[2 * I], s[2 * I + 1]), ...);
+  (row(s[2 * I], s[2 * I + 1]), ...);
 }
 
-inline void tile_f32_arm(std::int64_t k, const void* a, const void* b, const TileOut& out) {
-  constexpr auto rows = std::make_integer_sequence<int, f32_rows>();
-  if (out.beta != 0) fetch_rows(rows, out);
-  float32x4_t s[24];
+// Sums of k numbers of the panels at `a` and `b`.
+TESSERA_ARM_INLINE void f32_sums(std::int64_t k, const void* a, const void* b, float32x4_t* s) {
   const std::int64_t skipped = -k & 15;
   const std::byte* a_at = static_cast<const std::byte*>(a) - skipped * 48;
   const std::byte* b_at = static_cast<const std::byte*>(b) - skipped * 32;
@@ -93,18 +91,37 @@ inline void tile_f32_arm(std::int64_t k, const void* a, const void* b, const Til
       : 
       : "v0", "v1", "v2", "v3", "v4", "x16", "x17", "cc", "memory");
   // clang-format on
-  if (out.cols == f32_columns && out.cs == 1)
-    return out.alpha == 1 && out.beta == 0   ? f32_put_rows<Put::sums>(rows, s, out)
-           : out.alpha == 1 && out.beta == 1 ? f32_put_rows<Put::add>(rows, s, out)
-                                             : f32_put_rows<Put::scaled>(rows, s, out);
-  float part[f32_rows * f32_columns];
-  f32_put_rows<Put::sums>(rows, s, {.c = part, .rs = f32_columns, .rows = f32_rows});
-  for (std::int64_t i = 0; i < out.rows; ++i)
+}
+
+// A tile of fewer columns, or one whose columns lie apart.
+inline void f32_put_part(const float* part, const TileOut& out) {
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(out.rows, f32_rows); ++i)
     for (std::int64_t j = 0; j < out.cols; ++j) {
       float& to = out.c[i * out.rs + j * out.cs];
       const float v = part[i * f32_columns + j] * out.alpha;
       to = out.beta == 0 ? v : __builtin_fmaf(out.beta, to, v);
     }
+}
+inline void tile_f32_arm(std::int64_t k, const void* a, const void* b, const TileOut& tiles) {
+  constexpr auto rows = std::make_integer_sequence<int, f32_rows>();
+  TileOut out = tiles;
+  const bool whole = out.cols == f32_columns && out.cs == 1;
+  for (; out.rows > 0; out.rows -= f32_rows, out.c += f32_rows * out.rs) {
+    out.next.fetch_share();
+    if (out.beta != 0) fetch_rows(rows, out);
+    float32x4_t s[24];
+    f32_sums(k, a, b, s);
+    a = static_cast<const float*>(a) + k * f32_rows;
+    if (whole && out.rows >= f32_rows) {
+      out.alpha == 1 && out.beta == 0   ? f32_put_rows<Put::sums>(rows, s, out)
+      : out.alpha == 1 && out.beta == 1 ? f32_put_rows<Put::add>(rows, s, out)
+                                        : f32_put_rows<Put::scaled>(rows, s, out);
+      continue;
+    }
+    float part[f32_rows * f32_columns];
+    f32_put_rows<Put::sums>(rows, s, {.c = part, .rs = f32_columns});
+    f32_put_part(part, out);
+  }
 }
 
 // Twelve rows whose numbers follow each other, four of each at once; the rows behind them, which

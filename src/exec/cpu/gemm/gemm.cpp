@@ -32,7 +32,22 @@ struct Problem {
   float beta;
   float* c;
   int64_t rs_c, cs_c;
+  TileEnd end{};
+  Roomy roomy{};
 };
+
+// That of a tile which begins at a row and a column.
+template <class T>
+TileEnd end_at(const TileEnd& end, int64_t row, int64_t column) {
+  const auto moved = [&](void* p) {
+    return p ? static_cast<T*>(p) + row * end.pitch + column : nullptr;
+  };
+  return {.bias = end.bias ? end.bias + column : nullptr,
+          .act = end.act,
+          .before = moved(end.before),
+          .after = moved(end.after),
+          .pitch = end.pitch};
+}
 
 // The micro-kernel's state of this thread, for as long as this lives.
 class MicroState {
@@ -90,8 +105,9 @@ void pack_panels(const Micro& micro, Pack pack, const Lanes& all, int64_t elemen
 }
 template <class T>
 void pack_rows(const Micro& micro, const Problem<T>& p, Part rows, Part k, std::byte* to) {
-  pack_panels(micro, micro.pack_a, lanes_of(micro, rows, k, p.a, p.rs_a, p.cs_a), sizeof(T),
-              micro.rows, micro.a_bytes, to);
+  Lanes lanes = lanes_of(micro, rows, k, p.a, p.rs_a, p.cs_a);
+  if (p.roomy.a) lanes.k = lanes.padded;
+  pack_panels(micro, micro.pack_a, lanes, sizeof(T), micro.rows, micro.a_bytes, to);
 }
 template <class T>
 void pack_columns(const Micro& micro, const Problem<T>& p, Part columns, Part k, std::byte* to) {
@@ -99,28 +115,40 @@ void pack_columns(const Micro& micro, const Problem<T>& p, Part columns, Part k,
               micro.columns, micro.b_bytes, to);
 }
 
+// Rows whose sums are ended together: one tile's columns of them stay in the first-level cache.
+constexpr int64_t most_ended = 264;
+static_assert(most_ended * 16 * int64_t{sizeof(float)} <= panel_bytes - most_a_block);
+
 // Packed rows with columns whose packed panels are `b_pitch` bytes apart: each panel of B meets all
-// of A.
+// of A. `column` has room for sums that are ended at once.
 template <class T>
 void multiply(const Micro& micro, const Problem<T>& p, Part rows, Part columns, Part k,
-              const std::byte* a, const std::byte* b, int64_t b_pitch) {
+              const std::byte* a, const std::byte* b, int64_t b_pitch, float* column = nullptr) {
   const int64_t padded = micro.padded(k.size), a_bytes = padded * micro.a_bytes,
-                tiles = (rows.size + micro.rows - 1) / micro.rows;
+                tiles = (rows.size + micro.rows - 1) / micro.rows,
+                step = micro.walks ? rows.size : micro.rows;
+  const bool ends = p.end.wanted();
   for (int64_t j = 0; j < columns.size; j += micro.columns, b += b_pitch) {
     const bool last = j + micro.columns >= columns.size;
     NextPanel next(micro, last ? nullptr : b + b_pitch, padded, tiles);
+    float* const c = ends ? column : p.c + rows.first * p.rs_c + (columns.first + j) * p.cs_c;
+    const int64_t rs = ends ? micro.columns : p.rs_c,
+                  cols = std::min(micro.columns, columns.size - j);
     const std::byte* panel = a;
-    for (int64_t i = 0; i < rows.size; i += micro.rows, panel += a_bytes) {
-      next.fetch_share();
+    for (int64_t i = 0; i < rows.size; i += step, panel += a_bytes) {
+      if (!micro.walks) next.fetch_share();
       micro.tile(padded, panel, b,
-                 {.c = p.c + (rows.first + i) * p.rs_c + (columns.first + j) * p.cs_c,
-                  .rs = p.rs_c,
+                 {.c = c + i * rs,
+                  .rs = rs,
                   .cs = p.cs_c,
-                  .rows = std::min(micro.rows, rows.size - i),
-                  .cols = std::min(micro.columns, columns.size - j),
+                  .rows = std::min(step, rows.size - i),
+                  .cols = p.roomy.c || ends ? micro.columns : cols,
                   .alpha = p.alpha,
-                  .beta = k.first == 0 ? p.beta : 1});
+                  .beta = k.first == 0 ? p.beta : 1,
+                  .next = next});
     }
+    if (ends)
+      micro.end_column({c, rows.size, cols}, end_at<T>(p.end, rows.first, columns.first + j));
   }
 }
 
@@ -183,7 +211,7 @@ int64_t padded_k(int64_t k) {
 template <class T>
 void gemm(int64_t m, int64_t n, int64_t k, float alpha, const T* a, int64_t rs_a, int64_t cs_a,
           const T* b, int64_t rs_b, int64_t cs_b, float beta, float* c, int64_t rs_c, int64_t cs_c,
-          void* packed) {
+          void* packed, Roomy roomy) {
   if (m <= 0 || n <= 0) return;
   if (k <= 0) return only_scale(m, n, beta, c, rs_c, cs_c);
   // Vectors run along the columns of C: where its rows are the contiguous ones, compute the
@@ -192,7 +220,8 @@ void gemm(int64_t m, int64_t n, int64_t k, float alpha, const T* a, int64_t rs_a
     run<T>(micro<T>(), {n, m, k, alpha, b, cs_b, rs_b, a, cs_a, rs_a, beta, c, cs_c, rs_c},
            bytes(packed));
   else
-    run<T>(micro<T>(), {m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c},
+    run<T>(micro<T>(),
+           {m, n, k, alpha, a, rs_a, cs_a, b, rs_b, cs_b, beta, c, rs_c, cs_c, {}, roomy},
            bytes(packed));
 }
 
@@ -218,31 +247,33 @@ void gemm_pack_b(int64_t k, int64_t n0, int64_t n_size, const T* b, int64_t rs_b
 
 template <class T>
 void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int64_t cs_a,
-                 const PackedB<T>& b, float beta, float* c, int64_t rs_c, void* panel) {
+                 const PackedB<T>& b, float beta, float* c, int64_t rs_c, void* panel,
+                 const TileEnd& end) {
   if (m <= 0 || n <= 0) return;
   if (k <= 0) return only_scale(m, n, beta, c, rs_c, 1);
   const Micro& kernel = micro<T>();
   const MicroState state(kernel);
-  const Problem<T> p{m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1};
+  const Problem<T> p{m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1, end};
   const int64_t k_step = kernel.k_step(k), k_all = padded_k<T>(b.k_all);
-  const int64_t m_step = kernel.rows * kernel.a_panels(kernel.padded(k_step));
+  const int64_t fit = kernel.rows * kernel.a_panels(kernel.padded(k_step)),
+                m_step = end.wanted() ? std::min(fit, most_ended / kernel.rows * kernel.rows) : fit;
   in_steps(k, k_step, [&](Part part) {
     in_steps(m, m_step, [&](Part rows) {
       pack_rows(kernel, p, rows, part, bytes(panel));
       multiply(kernel, p, rows, {0, n}, part, bytes(panel),
                bytes(b.data + b.n0 * k_all) + (b.k0 + part.first) * kernel.b_bytes,
-               k_all * kernel.b_bytes);
+               k_all * kernel.b_bytes, reinterpret_cast<float*>(bytes(panel) + most_a_block));
     });
   });
 }
 
 #define TESSERA_GEMM_OF(T)                                                                      \
   template void gemm<T>(int64_t, int64_t, int64_t, float, const T*, int64_t, int64_t, const T*, \
-                        int64_t, int64_t, float, float*, int64_t, int64_t, void*);              \
+                        int64_t, int64_t, float, float*, int64_t, int64_t, void*, Roomy);       \
   template int64_t packed_b_elements<T>(int64_t, int64_t);                                      \
   template void gemm_pack_b<T>(int64_t, int64_t, int64_t, const T*, int64_t, int64_t, T*);      \
   template void gemm_packed<T>(int64_t, int64_t, int64_t, const T*, int64_t, int64_t,           \
-                               const PackedB<T>&, float, float*, int64_t, void*);
+                               const PackedB<T>&, float, float*, int64_t, void*, const TileEnd&);
 TESSERA_GEMM_OF(float)
 TESSERA_GEMM_OF(Low)
 #undef TESSERA_GEMM_OF

@@ -18,13 +18,20 @@ inline constexpr std::size_t gemm_scratch_bytes = sizeof(float) * 384 * (384 + 1
 // Panels of A alone, and beside them rows that are gathered before they are packed.
 inline constexpr std::int64_t panel_bytes = most_a_block + low_rows * low_k_block * 2;
 
+// Room behind the rows of operands, up to multiples of panel_columns: those of C may be written
+// there, those of A, whose columns are contiguous, have zeros there.
+struct Roomy {
+  bool a = false, c = false;
+};
+
 // A is m x k, B is k x n, C is m x n; rs_ is the distance between rows, cs_ between columns, in
 // elements; `packed` has gemm_scratch_bytes, 64-byte aligned. Safe to call from many threads at
 // once. T is float or Low, here and below.
 template <class T>
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const T* a,
           std::int64_t rs_a, std::int64_t cs_a, const T* b, std::int64_t rs_b, std::int64_t cs_b,
-          float beta, float* c, std::int64_t rs_c, std::int64_t cs_c, void* packed);
+          float beta, float* c, std::int64_t rs_c, std::int64_t cs_c, void* packed,
+          Roomy roomy = {});
 
 // B of many products, k x n, packed once: whole panels of columns, each with all of k. The same
 // bits as gemm() gives. Elements are those of T.
@@ -41,11 +48,12 @@ struct PackedB {
   const T* data = nullptr;
   std::int64_t k_all = 0, k0 = 0, n0 = 0;
 };
-// C = A B + beta C, C's columns contiguous; `panel` has panel_bytes.
+// C = A B + beta C, C's columns contiguous; `panel` has panel_bytes. Where an end is wanted (for
+// which the micro-kernel has end_column), k is one block of it, beta is 0 and C is not used.
 template <class T>
 void gemm_packed(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t rs_a,
                  std::int64_t cs_a, const PackedB<T>& b, float beta, float* c, std::int64_t rs_c,
-                 void* panel);
+                 void* panel, const TileEnd& end = {});
 
 // A matrix whose rows lie in pieces: row i is `parts` runs of `length` numbers, run t at rows[t *
 // pitch + i]. Its last panel reads whole panels, so there are pointers (to anything readable) up to

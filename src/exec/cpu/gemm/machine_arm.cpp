@@ -1,10 +1,14 @@
-// bf16 micro-kernel of aarch64: BFMMLA (mmla_arm.h). Called only where the processor has it.
+// Micro-kernels of aarch64: BFMMLA for bf16 (mmla_arm.h), called only where the processor has it,
+// and f32 (f32_arm.h).
 #include <arm_neon.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <utility>
 
+#include "exec/cpu/gemm/end_arm.h"
+#include "exec/cpu/gemm/f32_arm.h"
 #include "exec/cpu/gemm/finish_arm.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/mmla_arm.h"
@@ -24,19 +28,18 @@ TESSERA_ARM_INLINE void put(float32x4_t sums, float alpha, float beta, float* c)
 template <bool plain, int R, int... Q>
 TESSERA_ARM_INLINE void put_row(std::integer_sequence<int, Q...>, const float32x4_t* sums,
                                 const TileOut& out) {
-  if (R >= out.rows) return;
   float* const c = out.c + R * out.rs;
   (put<plain>(mmla_row(sums, R, Q), out.alpha, out.beta, c + 4 * Q), ...);
 }
 template <bool plain, int... R>
 TESSERA_ARM_INLINE void put_rows(std::integer_sequence<int, R...>, const float32x4_t* sums,
-                                 TileOut out) {
+                                 const TileOut& out) {
   (put_row<plain, R>(std::make_integer_sequence<int, mmla_columns / 4>(), sums, out), ...);
 }
 
 // A tile of fewer columns, or one whose columns lie apart.
 void put_part(const float* part, const TileOut& out) {
-  for (int64_t i = 0; i < out.rows; ++i, part += mmla_columns) {
+  for (int64_t i = 0; i < std::min<int64_t>(out.rows, mmla_rows); ++i, part += mmla_columns) {
     float* const c = out.c + i * out.rs;
     int64_t j = 0;
     for (; out.cs == 1 && j + 4 <= out.cols; j += 4)
@@ -49,17 +52,33 @@ void put_part(const float* part, const TileOut& out) {
   }
 }
 
-TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const TileOut& out) {
+TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const TileOut& tiles) {
   constexpr auto rows = std::make_integer_sequence<int, mmla_rows>();
-  if (out.beta != 0) fetch_rows(rows, out);
-  float32x4_t sums[mmla_sums];
-  TESSERA_MMLA_SUMS("bfmmla", "8h", sums, k / 4, a, b);
-  if (out.cols == mmla_columns && out.cs == 1)
-    return out.alpha == 1 && out.beta == 0 ? put_rows<true>(rows, sums, out)
-                                           : put_rows<false>(rows, sums, out);
-  float part[mmla_rows * mmla_columns];
-  put_rows<true>(rows, sums, {.c = part, .rs = mmla_columns, .rows = mmla_rows});
-  put_part(part, out);
+  TileOut out = tiles;
+  const bool whole = out.cols == mmla_columns && out.cs == 1,
+             plain = out.alpha == 1 && out.beta == 0;
+  for (; out.rows > 0; out.rows -= mmla_rows, out.c += mmla_rows * out.rs) {
+    out.next.fetch_share();
+    if (out.beta != 0) fetch_rows(rows, out);
+    float32x4_t sums[mmla_sums];
+    TESSERA_MMLA_SUMS("bfmmla", "8h", sums, k / 4, a, b);
+    a = static_cast<const Low*>(a) + k * mmla_rows;
+    if (whole && out.rows >= mmla_rows) {
+      plain ? put_rows<true>(rows, sums, out) : put_rows<false>(rows, sums, out);
+      continue;
+    }
+    float part[mmla_rows * mmla_columns];
+    put_rows<true>(rows, sums, {.c = part, .rs = mmla_columns});
+    put_part(part, out);
+  }
+}
+
+TESSERA_BFMMLA void end_bf16(const ColumnSums& column, const TileEnd& end) {
+  end_sums<mmla_columns, Low>(column, end,
+                              [](float32x4_t first, float32x4_t second, Low* to) TESSERA_BFMMLA {
+                                vst1q_bf16(reinterpret_cast<bfloat16_t*>(to),
+                                           vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(first), second));
+                              });
 }
 
 void pack_rows(const Lanes& lanes, void* panel) { low_packs().quads_6(lanes, panel); }
@@ -109,13 +128,40 @@ constexpr Micro bfmmla_micro{.name = "bfmmla",
                              .b_bytes = mmla_columns * 2,
                              .k_block = 768,
                              .a_block = most_a_block,
+                             .walks = true,
                              .pack_a = pack_rows,
                              .pack_b = pack_columns,
                              .tile = tile_bfmmla,
                              .tile_low = tile_low_bfmmla,
-                             .pack_pieces = pack_pieces};
+                             .pack_pieces = pack_pieces,
+                             .end_column = end_bf16};
+
+void pack_f32_a(const Lanes& l, void* panel) {
+  if (l.used == f32_rows && l.k_step == 1)
+    pack_f32_rows(l, static_cast<float*>(panel));
+  else
+    vector_f32().pack_a(l, panel);
+}
+void pack_f32_b(const Lanes& l, void* panel) { vector_f32().pack_b(l, panel); }
+void pack_f32_pieces(const void* const* rows, int64_t from, int64_t size, void* panel) {
+  vector_f32().pack_pieces(rows, from, size, panel);
+}
+
+constexpr Micro f32_micro{.name = "f32 neon",
+                          .rows = f32_rows,
+                          .columns = f32_columns,
+                          .a_bytes = f32_rows * 4,
+                          .b_bytes = f32_columns * 4,
+                          .a_block = most_a_block,
+                          .walks = true,
+                          .pack_a = pack_f32_a,
+                          .pack_b = pack_f32_b,
+                          .tile = tile_f32_arm,
+                          .pack_pieces = pack_f32_pieces};
 
 }  // namespace
+
+const Micro* machine_f32() { return &f32_micro; }
 
 std::vector<const Micro*> machine_micros() {
   if (has_bfmmla()) return {&bfmmla_micro};

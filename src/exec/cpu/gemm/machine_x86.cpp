@@ -179,5 +179,6 @@ std::vector<const Micro*> machine_micros() {
 
 // VCVTNEPS2BF16 makes zeros of the smallest numbers.
 RoundLow machine_round() { return nullptr; }
+const Micro* machine_f32() { return nullptr; }
 
 }  // namespace tessera::exec::cpu

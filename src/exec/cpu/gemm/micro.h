@@ -16,6 +16,40 @@ namespace tessera::exec::cpu {
 // bf16 as it lies in memory.
 using Low = std::uint16_t;
 
+// The end of sums that are complete: plus a bias, which has a number for every column up to a whole
+// tile, written before and after an activation. Results are of the factors' type, `pitch` elements
+// between their rows; null: nobody reads it.
+enum class Act { none, gelu, gelu_tanh };
+struct TileEnd {
+  const float* bias = nullptr;
+  Act act = Act::none;
+  void *before = nullptr, *after = nullptr;
+  std::int64_t pitch = 0;
+
+  bool wanted() const { return before || after; }
+};
+// Sums of tiles below each other, rows of which are whole and of which `cols` count; used up.
+struct ColumnSums {
+  float* sums = nullptr;
+  std::int64_t rows = 0, cols = 0;
+};
+
+struct Micro;
+// Fetches the panel of B that comes next, a share of it with each tile.
+class NextPanel {
+ public:
+  NextPanel() = default;
+  NextPanel(const Micro& micro, const void* panel, std::int64_t padded_k, std::int64_t tiles);
+  void fetch_share() {
+    for (std::int64_t at = 0; at < share_; at += line, at_ += line) __builtin_prefetch(at_, 0, 2);
+  }
+
+ private:
+  static constexpr std::int64_t line = 64;
+  const std::byte* at_ = nullptr;
+  std::int64_t share_ = 0;
+};
+
 // A tile of C = alpha sums + beta C: `rows` x `cols` of it count.
 struct TileOut {
   float* c = nullptr;
@@ -27,6 +61,9 @@ struct TileOut {
   std::int32_t* sums = nullptr;
   const std::int32_t* start = nullptr;
   std::int64_t a_pitch = 0;  // bytes between rows of A in a panel that is row-major
+  // Tiles below each other, where Micro::walks is true: `rows` counts those of all of them, whose
+  // panels of A follow each other.
+  NextPanel next{};
 };
 
 // The finish of C while it is near: relu(C scale + offset + addend), and where `low` is given that
@@ -68,6 +105,7 @@ struct Micro {
   // Bytes of panels of A that stay in the second-level cache while panels of B pass through the
   // first. 0: it is the other way round, one panel of A meets many of B.
   std::int64_t a_block = 0;
+  bool walks = false;      // tiles know TileOut::next
   bool row_major = false;  // a panel of A is its rows one after the other: a copy of them is one
   Pack pack_a = nullptr, pack_b = nullptr;
   void (*tile)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out) = nullptr;
@@ -84,6 +122,8 @@ struct Micro {
   // packed from there.
   void (*pack_pieces)(const void* const* rows, std::int64_t from, std::int64_t size,
                       void* panel) = nullptr;
+  // Null: products of this micro-kernel are ended by their caller.
+  void (*end_column)(const ColumnSums& column, const TileEnd& end) = nullptr;
   // Around the tiles of one product, on its thread; may be null.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
@@ -100,25 +140,15 @@ struct Micro {
   }
 };
 
-// Fetches the panel of B that comes next, a share of it with each of `tiles` tiles; nothing where A
-// is no block, or where panels are so small that all of B stays near.
-class NextPanel {
- public:
-  NextPanel(const Micro& micro, const void* panel, std::int64_t padded_k, std::int64_t tiles)
-      : at_(static_cast<const std::byte*>(panel)) {
-    constexpr std::int64_t small = 128;
-    const std::int64_t lines = padded_k * micro.b_bytes / line;
-    if (micro.a_block > 0 && panel && lines >= small) share_ = (lines + tiles - 1) / tiles * line;
-  }
-  void fetch_share() {
-    for (std::int64_t at = 0; at < share_; at += line, at_ += line) __builtin_prefetch(at_, 0, 2);
-  }
-
- private:
-  static constexpr std::int64_t line = 64;
-  const std::byte* at_;
-  std::int64_t share_ = 0;
-};
+// Shares of the panel of B that comes next for `tiles` tiles; nothing where A is no block, or where
+// panels are so small that all of B stays near.
+inline NextPanel::NextPanel(const Micro& micro, const void* panel, std::int64_t padded_k,
+                            std::int64_t tiles)
+    : at_(static_cast<const std::byte*>(panel)) {
+  constexpr std::int64_t small = 128;
+  const std::int64_t lines = padded_k * micro.b_bytes / line;
+  if (micro.a_block > 0 && panel && lines >= small) share_ = (lines + tiles - 1) / tiles * line;
+}
 
 // Bounds for every micro-kernel of its element type, so that what a plan reserves does not depend
 // on the machine. One whose blocks of k are longer than low_k_block takes fewer columns at a time.
@@ -141,10 +171,14 @@ const Micro& micro() {
 std::vector<const Micro*> low_micros();
 // Which of them is used from now on, by its name; empty: the best. False: this machine has none.
 bool use_low_micro(std::string_view name);
+// The f32 micro-kernel that runs everywhere is used from now on, or the best again.
+void use_vector_f32(bool only);
 
 // Functions for the other files of this folder.
 std::vector<const Micro*> machine_micros();  // of this architecture, the best first
 const Micro* wide_micro();                   // widens in registers
+const Micro* machine_f32();                  // null: vector_f32() is the best
+const Micro& vector_f32();                   // of any instruction set
 // Rounds whole vectors of n numbers as round_to_bf16 does (simd/convert.h) and says how many they
 // were. Null: this machine has no instruction for it.
 using RoundLow = std::int64_t (*)(const float* x, Low* y, std::int64_t n);

@@ -27,6 +27,7 @@ std::string portable_instruction_set() { return hwy::TargetName(HWY_STATIC_TARGE
 void use_portable_instructions() {
   hwy::SetSupportedTargetsForTest(HWY_STATIC_TARGET);
   use_low_micro(wide_micro()->name);
+  use_vector_f32(true);
   use_i8_micro(portable_i8_micro()->name);
 }
 

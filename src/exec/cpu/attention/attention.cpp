@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "exec/cpu/attention/scores.h"
 #include "exec/cpu/gemm/gemm.h"
 #include "exec/cpu/low.h"
 #include "exec/cpu/simd/vector.h"
@@ -80,7 +81,7 @@ struct Kept {
   int64_t blocks = 1;                     // of scores: P, and in the gradient dS
 
   Kept(const Sizes& n, int64_t block, bool gradient, bool is_low)
-      : scores(block * n.s), blocks(gradient ? 2 : 1) {
+      : scores(block * (gradient ? n.s : score_pitch(n.s))), blocks(gradient ? 2 : 1) {
     if (!is_low) return;
     low = scores;
     sums = gradient ? block * n.d + 2 * n.s * n.d : block * n.d;
@@ -125,6 +126,10 @@ Scores<T> scores_of(const Call& call, const ir::Attention& attr, std::size_t opt
           .mask = mask,
           .scale = static_cast<float>(attr.scale),
           .windows = mask ? mask.shape[0] : 1};
+}
+Addend addend(const Tensor& x, int64_t begin) {
+  if (!x) return {};
+  return is_bf16(x) ? Addend{.low = x.as<Low>() + begin} : Addend{.wide = x.as<float>() + begin};
 }
 // scores += elements [begin, begin + n).
 void add_to(float* scores, const Tensor& x, int64_t begin, int64_t n) {
@@ -190,7 +195,8 @@ void attention(const Call& call) {
   const T* v = call.in[2].as<T>();
   T* o = call.out[0].as<T>();
   float* lse = call.out.size() > 1 ? call.out[1].as<float>() : nullptr;
-  const int64_t block = block_of(n), blocks = ceil_div(n.t, block), row = n.row();
+  const int64_t block = block_of(n), blocks = ceil_div(n.t, block), row = n.row(),
+                pitch = score_pitch(n.s);
   const Kept kept(n, block, false, low);
   CHECK(call.scratch.per_thread >= kept.bytes(), "attention: scratch too small");
 
@@ -202,29 +208,29 @@ void attention(const Call& call) {
     const int64_t first = inner % blocks * block, rows = std::min(block, n.t - first);
     const int64_t head = outer % n.h, batch = task / blocks / n.h;
     const Room room(call, thread, kept);
-    std::array<float, most_block> sum;
-    compute(in, n, batch, head, first, rows, room.p, room.packed);
-    for (int64_t i = 0; i < rows; ++i) {
-      float* p_row = room.p + i * n.s;
-      const float max = vector_max(p_row, n.s);
-      sum[static_cast<std::size_t>(i)] = vector_exp_sub_sum(p_row, p_row, n.s, max);
-      if (lse)
-        lse[(batch * n.h + head) * n.t + first + i] =
-            max + std::log(sum[static_cast<std::size_t>(i)]);
-    }
+    std::array<float, most_block> greatest, sum;
+    gemm<T>(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * row, row, 1,
+            in.k + n.k_at(batch, head), 1, row, 0, room.p, pitch, 1, room.packed, {.c = true});
+    exponentials({room.p, rows, n.s}, addend(in.bias, (head * n.t + first) * n.s),
+                 addend(in.mask, (batch % in.windows * n.t + first) * n.s), greatest.data(),
+                 sum.data());
+    if (lse)
+      for (int64_t i = 0; i < rows; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        lse[(batch * n.h + head) * n.t + first + i] = greatest[at] + std::log(sum[at]);
+      }
     if (!o) return;
     // Dividing the rows of o by their sums is less work than dividing those of P.
     T* const o_rows = o + n.q_at(batch, head) + first * row;
-    const T* const p = factor<T>(room.p, rows * n.s, room.low_p);
+    const T* const p = factor<T>(room.p, rows * pitch, room.low_p);
     float* sums = room.sums;
     if constexpr (!low) sums = o_rows;
-    const int64_t pitch = low ? n.d : row;
-    gemm<T>(rows, n.d, n.s, 1, p, n.s, 1, v + n.k_at(batch, head), row, 1, 0, sums, pitch, 1,
-            room.packed);
-    for (int64_t i = 0; i < rows; ++i) {
-      vector_scale(sums + i * pitch, sums + i * pitch, n.d, 1 / sum[static_cast<std::size_t>(i)]);
-      if constexpr (low) round_to_bf16(sums + i * pitch, o_rows + i * row, n.d);
-    }
+    const int64_t o_pitch = low ? n.d : row;
+    gemm<T>(rows, n.d, n.s, 1, p, pitch, 1, v + n.k_at(batch, head), row, 1, 0, sums, o_pitch, 1,
+            room.packed, {.a = true});
+    divide_rows(sums, rows, n.d, o_pitch, sum.data());
+    if constexpr (low)
+      for (int64_t i = 0; i < rows; ++i) round_to_bf16(sums + i * n.d, o_rows + i * row, n.d);
   });
 }
 
