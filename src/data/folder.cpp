@@ -238,7 +238,13 @@ class Folder : public ImageFolder {
         strange.push_back("'" + bytes_shown(name) + "'");
         continue;
       }
-      std::vector<File> files = walk.run(root / name);
+      std::vector<File> files;
+      try {
+        files = walk.run(root / name);
+      } catch (const Error& error) {  // what else is wrong is said with it
+        problems.add(error.message, error.where, error.hint);
+        continue;
+      }
       if (files.empty()) empty.push_back(bytes_shown(name));
       if (classes) (*classes)[static_cast<std::size_t>(place - names_.begin())] = std::move(files);
     }

@@ -62,9 +62,9 @@ Program defer(const Program& program);
 Program precision(const Program& program, ir::DType low);
 
 // Inference with quantised layers: a product or conv with one of these parameters (as it is, or
-// cast) reads
-// both factors as `to`, by scales that are state: one of the parameter, per output channel or for
-// all of it, and one of what it is multiplied with. The result keeps its type. After precision().
+// cast) reads both factors as `to`, by scales that are state: one of the parameter, per output
+// channel or for all of it, and one of what it is multiplied with. The result keeps its type. After
+// precision().
 struct Quantisation {
   std::set<std::string> params;
   ir::DType to = ir::DType::i8;

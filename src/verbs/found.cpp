@@ -11,6 +11,7 @@
 #include "config/reader.h"
 #include "input/augment.h"
 #include "input/eval_data.h"
+#include "models/weights.h"
 #include "ranks/launch.h"
 #include "report/console.h"
 
@@ -32,6 +33,29 @@ void prepare_images(Found& found) {
     found.notes.push_back(found.weights.assumed);
 }
 
+}  // namespace
+
+void check_runs_quantised(const Found& found, const std::string& as) {
+  const config::Config& c = found.config;
+  const auto params = models::parameters(c.model);
+  const bool convolves = std::any_of(params.begin(), params.end(), [&](const models::Param& p) {
+    return p.shape.size() == 4 && models::is_quantisable(c.model, p, as);
+  });
+  const std::string& dtype = c.precision.dtype;
+  if (dtype == "f64" || (convolves && dtype == "f16"))
+    throw Error(ErrorKind::usage,
+                fmt::format("quantised {} have f32 scales, and precision.dtype is {}",
+                            convolves ? "convolutions" : "layers", dtype),
+                found.weights.from.string(), "choose f32 or bf16");
+  if (convolves && c.run.device != "cpu")
+    throw Error(ErrorKind::usage,
+                "quantised convolutions run on the CPU, and run.device is " + c.run.device,
+                found.weights.from.string(),
+                "--device cpu, or give the weights that they were made of");
+}
+
+namespace {
+
 // Weights say whether they are quantised; a key may say that others are to be.
 void settle_quantisation(Found& found) {
   const std::string &said = found.weights.quantised.as, &key = found.config.precision.quantise;
@@ -49,6 +73,7 @@ void settle_quantisation(Found& found) {
                 found.weights.from.string(),
                 "`tessera quantize --weights W --data DIR --out FILE` finds out");
   found.config.precision.quantise = said;
+  check_runs_quantised(found, said);
   const config::Parallel& p = found.config.parallel;
   if (launched_ranks() > 1 || p.dp * p.tp * p.pp * p.sp > 1)
     throw Error(ErrorKind::usage, "quantised weights run on one rank", found.weights.from.string(),

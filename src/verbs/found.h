@@ -21,6 +21,9 @@ struct Found {
   std::vector<std::string> notes;
 };
 Found find_weights(const WeightsOptions& options);
+// Error(usage) where the device or the element type cannot run its weights quantised as "int8" or
+// "fp8".
+void check_runs_quantised(const Found& found, const std::string& as);
 
 // The data becomes `data`, of which the test images are those that the run of the weights kept;
 // Error(usage) when its images are no images of the model's. `weights`: for messages.

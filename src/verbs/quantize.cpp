@@ -64,6 +64,7 @@ ordered_json score_json(const Score& s) {
 int quantize(const QuantizeOptions& options) {
   Found found = find_weights(options);
   check_quantize(found, options.as);
+  if (!options.eval.empty()) check_runs_quantised(found, options.as);
   if (!options.out.ends_with(".safetensors"))
     throw Error(ErrorKind::usage, "the file to write is called " + options.out, "--out",
                 "its name ends with .safetensors");

@@ -11,6 +11,7 @@
 #include "input/dataset.h"
 #include "session/init.h"
 #include "train/calibrate.h"
+#include "verbs/found.h"
 #include "verbs/verbs.h"
 #include "weights/fixture.h"
 
@@ -173,6 +174,17 @@ TEST(QuantisedConv, QuantizeWritesAFileThatEvalRuns) {
   EXPECT_NEAR(said["before"]["loss"].get<double>(), said["after"]["loss"].get<double>(), 0.05);
   EXPECT_NEAR(said["before"]["top1"].get<double>(), said["after"]["top1"].get<double>(), 0.05);
   EXPECT_LT(std::filesystem::file_size(o.out), std::filesystem::file_size(o.weights) / 3);
+  const auto refusal = [](const QuantizeOptions& asked) {
+    const Error error = error_of([&] { find_weights(asked); });
+    EXPECT_EQ(error.kind, ErrorKind::usage) << error.what();
+    return std::string(error.what());
+  };
+  QuantizeOptions made = o;  // what cannot run it is said before anything is computed
+  made.weights = o.out;
+  for (const std::string dtype : {"f16", "f64"}) {
+    made.overrides = {{"precision.dtype", dtype, "--dtype"}};
+    EXPECT_HEARD(refusal(made), "f32 scales, and precision.dtype is " + dtype);
+  }
   o.as = "fp8";
   o.out = (scratch / "f.safetensors").string();
   EXPECT_HEARD(std::string(error_of([&] { quantize(o); }).what()), "fp8 is for those alone");

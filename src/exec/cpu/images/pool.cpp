@@ -27,7 +27,9 @@ void keep_largest(const float* __restrict__ x, std::int32_t number, int64_t n,
 float wide_of(Low x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
 float wide_of(float x) { return x; }
 
-// Keeps the larger of what is there and n numbers; the first numbers are copied.
+// Keeps the larger of what is there and n numbers; the first numbers are copied. A NaN wins here,
+// too; of zeros of both signs and of several NaNs another one may be kept than above, since columns
+// come first.
 template <class T>
 void keep(bool first, const T* __restrict__ x, int64_t n, float* __restrict__ best) {
   if (first)
@@ -35,7 +37,7 @@ void keep(bool first, const T* __restrict__ x, int64_t n, float* __restrict__ be
   else
     for (int64_t i = 0; i < n; ++i) {
       const float v = wide_of(x[i]);
-      best[i] = ((v > best[i]) | (v != v)) ? v : best[i];
+      best[i] = ((v > best[i]) | ((v != v) & (best[i] == best[i]))) ? v : best[i];
     }
 }
 

@@ -61,8 +61,9 @@ HWY_INLINE V vexp(D d, V x) {
   const V y =
       hn::BitCast(d, hn::Add(hn::BitCast(du, p), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
   const V low = hn::Set(d, -87.33654f), high = hn::Set(d, 88.37626f);
-  return hn::IfThenElse(hn::Gt(x, high), hn::Set(d, HUGE_VALF),
-                        hn::IfThenZeroElse(hn::Lt(x, low), y));
+  // The product is infinity, or the NaN that x is: y may be a number then.
+  return hn::IfThenElse(hn::Le(x, high), hn::IfThenZeroElse(hn::Lt(x, low), y),
+                        hn::Mul(x, hn::Set(d, HUGE_VALF)));
 }
 
 // x/2 + x/2 erf(x / sqrt 2), the second term as x^2 R(x^2). Absolute error 2e-7 max(1, |x|).
