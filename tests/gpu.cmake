@@ -147,12 +147,13 @@ if(COMPUTE_SANITIZER)
   set(dropouts dropout)
   set(bytes quantize)
   set(losses nll cross_entropy)
-  set(pixels normalise augment resize)
-  set(others ${products} ${curves} ${dropouts} ${bytes} ${losses} ${pixels} ${pictures} ${tokens}
-    ${norms} ${moves} ${updates})
+  set(pixels augment resize)
+  set(normals normalise)
+  set(others ${products} ${curves} ${dropouts} ${bytes} ${losses} ${pixels} ${normals} ${pictures}
+    ${tokens} ${norms} ${moves} ${updates})
   list(TRANSFORM others PREPEND - AT 0)
-  foreach(family pictures tokens pixels bytes dropouts norms updates curves losses moves products
-      others)    # the longest first
+  foreach(family pictures tokens normals pixels bytes dropouts norms updates curves losses moves
+      products others)    # the longest first
     sanitize_test(${family} ${${family}})
   endforeach()
 else()

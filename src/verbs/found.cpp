@@ -39,7 +39,7 @@ void check_runs_quantised(const Found& found, const std::string& as) {
   const config::Config& c = found.config;
   const auto params = models::parameters(c.model);
   const bool convolves = std::any_of(params.begin(), params.end(), [&](const models::Param& p) {
-    return p.shape.size() == 4 && models::is_quantisable(c.model, p, as);
+    return models::is_quantisable(c.model, p, as) && !models::is_inner_linear(c.model, p);
   });
   const std::string& dtype = c.precision.dtype;
   if (dtype == "f64" || (convolves && dtype == "f16"))

@@ -23,10 +23,14 @@ class Hosts {
                        place_.string() + "/tmp-$host\nmkdir -p $TMPDIR\nexec sh -c \"$*\"\n");
     fs::permissions(agent(), fs::perms::owner_all);
     write(file(), "tessera-a slots=1\ntessera-b slots=1\n");
-    for (const auto& [name, value] : variables()) ::setenv(name, value.c_str(), 1);
+    for (const auto& [name, value] : variables()) {
+      if (const char* given = std::getenv(name)) given_.emplace_back(name, given);
+      ::setenv(name, value.c_str(), 1);
+    }
   }
   ~Hosts() {
     for (const auto& [name, value] : variables()) ::unsetenv(name);
+    for (const auto& [name, value] : given_) ::setenv(name, value.c_str(), 1);
     for (const char* host : {"tessera-a", "tessera-b"}) kill_all(host);
   }
 
@@ -62,6 +66,7 @@ class Hosts {
   }
 
   fs::path place_;
+  std::vector<std::pair<const char*, std::string>> given_;  // as they were before
 };
 
 // The run in the other folder, with the layouts of `place`'s run, one after the other.

@@ -11,6 +11,7 @@
 #include "input/dataset.h"
 #include "session/init.h"
 #include "train/calibrate.h"
+#include "verbs/found.h"
 #include "verbs/verbs.h"
 #include "weights/fixture.h"
 
@@ -262,6 +263,9 @@ TEST(Quantize, WritesAFileThatEvalRuns) {
               "calibration computes in f32");
   EvalOptions e;
   e.weights = o.out;
+  e.overrides = {{"precision.dtype", "f16", "--dtype", false}};
+  EXPECT_EQ(find_weights(e).config.precision.quantise, "int8");  // linear layers run in f16, too
+  e.overrides.clear();
   e.data = o.data;
   e.overrides.push_back({"parallel.dp", "2", "--dp 2", true});
   EXPECT_TOLD(told_by([&] { evaluate(e, nullptr); }), "run on one rank");
