@@ -14,6 +14,7 @@
 #include "verbs/found.h"
 #include "verbs/verbs.h"
 #include "weights/fixture.h"
+#include "weights/quantize_options.h"
 
 namespace tessera::run::quantised_conv_test {
 namespace {
@@ -155,17 +156,8 @@ TEST(QuantisedConv, LogitsAreThoseOfF32UpToRounding) {
 TEST(QuantisedConv, QuantizeWritesAFileThatEvalRuns) {
   const Scratch scratch;
   const models::ModelConfig m = micro();
-  const ParamSource weights = some_weights();
-  std::map<std::string, models::Param> params;
-  for (const models::Param& p : models::parameters(m)) params.emplace(p.name, p);
-  save_weights(scratch / "w.safetensors", m,
-               [&](const std::string& name) { return weights(params.at(name)); });
-  QuantizeOptions o;
-  o.weights = (scratch / "w.safetensors").string();
-  o.out = (scratch / "q.safetensors").string();
-  o.data = o.eval = config_of("f32", "none", 1).data.source;
-  o.samples = 20;
-  o.json = true;
+  QuantizeOptions o =
+      test::quantize_options(scratch, m, some_weights(), config_of("f32", "none", 1).data.source);
   testing::internal::CaptureStdout();
   EXPECT_EQ(quantize(o), 0);
   const auto said = nlohmann::json::parse(testing::internal::GetCapturedStdout());

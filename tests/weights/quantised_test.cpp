@@ -14,6 +14,7 @@
 #include "verbs/found.h"
 #include "verbs/verbs.h"
 #include "weights/fixture.h"
+#include "weights/quantize_options.h"
 
 namespace tessera::run::quantised_test {
 namespace {
@@ -230,18 +231,8 @@ TEST(Quantised, KeysThatDoNotGoTogetherAreRefused) {
 
 TEST(Quantize, WritesAFileThatEvalRuns) {
   const Scratch scratch;
-  const models::ModelConfig m = small_vit();
-  const ParamSource weights = some_weights();
-  std::map<std::string, models::Param> params;
-  for (const models::Param& p : models::parameters(m)) params.emplace(p.name, p);
-  save_weights(scratch / "w.safetensors", m,
-               [&](const std::string& name) { return weights(params.at(name)); });
-  QuantizeOptions o;
-  o.weights = (scratch / "w.safetensors").string();
-  o.out = (scratch / "q.safetensors").string();
-  o.data = o.eval = "synthetic:12x12x3,5";
-  o.samples = 20;
-  o.json = true;
+  QuantizeOptions o =
+      test::quantize_options(scratch, small_vit(), some_weights(), "synthetic:12x12x3,5");
   testing::internal::CaptureStdout();
   EXPECT_EQ(quantize(o), 0);
   const auto said = nlohmann::json::parse(testing::internal::GetCapturedStdout());
