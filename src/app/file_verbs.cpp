@@ -69,7 +69,10 @@ void add_data_verb(CLI::App& app, char**, bool& json, int& code) {
   get_verb->add_option("--sha256", get->sha256, "checksum of another archive at that address")
       ->type_name("HEX");
   get_verb->add_option("--md5", get->md5, "the same where only an MD5 is known")->type_name("HEX");
-  get_verb->callback([get, &json, &code] { get->json = json, code = run::data_get(*get); });
+  get_verb->callback([get, &json, &code] {
+    get->json = json;
+    code = run::data_get(*get);
+  });
 
   const auto reading = [&](const char* name, const char* help,
                            int (*act)(const config::Config&, bool)) {

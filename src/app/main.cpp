@@ -79,11 +79,15 @@ std::string said(const CLI::App& app, int argc, char** argv, const CLI::ParseErr
   std::vector<std::string> verbs;
   int next = 1;
   for (bool known = true; known;) {
-    known = false, verbs.clear();
+    known = false;
+    verbs.clear();
     for (const CLI::App* inner : verb->get_subcommands(nullptr)) {
       verbs.push_back(inner->get_name());
       if (next >= argc || argv[next] != inner->get_name()) continue;
-      verb = inner, path += " " + inner->get_name(), ++next, known = true;
+      verb = inner;
+      path += " " + inner->get_name();
+      ++next;
+      known = true;
       break;
     }
   }

@@ -84,7 +84,10 @@ std::string nearest(std::string_view word, const std::vector<std::string>& names
         row[j] = std::min({row[j] + 1, row[j - 1] + 1, change});
       }
     }
-    if (row.back() < best_cost) best_cost = row.back(), best = name;
+    if (row.back() < best_cost) {
+      best_cost = row.back();
+      best = name;
+    }
   }
   return best;
 }

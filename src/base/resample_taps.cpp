@@ -31,7 +31,10 @@ bool make_taps(int from, int to, int begin, int size, Filter filter, Taps& taps)
       taps.first.size() == static_cast<std::size_t>(size))
     return true;
   const TapBounds bounds(from, to, filter);
-  taps.from = from, taps.to = to, taps.begin = begin, taps.filter = filter;
+  taps.from = from;
+  taps.to = to;
+  taps.begin = begin;
+  taps.filter = filter;
   taps.count = 1;
   taps.first.resize(static_cast<std::size_t>(size));
   if (from == to) {

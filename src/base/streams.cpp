@@ -35,7 +35,10 @@ void occupy_standard_streams() {
   for (const int wanted : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(wanted, F_GETFD) != -1) continue;
     const int got = ::open("/dev/null", wanted == STDERR_FILENO ? O_WRONLY : O_RDONLY);
-    if (got >= 0 && got != wanted) ::dup2(got, wanted), ::close(got);
+    if (got >= 0 && got != wanted) {
+      ::dup2(got, wanted);
+      ::close(got);
+    }
   }
 }
 

@@ -131,7 +131,8 @@ void load_own(const files::Sharded& checkpoint, Session& session,
         t.buffer, t.offset,
         fits ? checkpoint.read(t.name)
              : std::vector<std::byte>(static_cast<std::size_t>(t.bytes())));
-    wanted = true, missing |= !fits && t.role == ir::Role::residual;
+    wanted = true;
+    missing |= !fits && t.role == ir::Role::residual;
   }
   const std::string& kind = session.config().parallel.compress;
   if (missing)

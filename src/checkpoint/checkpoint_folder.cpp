@@ -67,7 +67,8 @@ std::shared_ptr<const files::Sharded> newest_checkpoint(const fs::path& run,
     const std::vector<CheckpointPath> all = checkpoints_in(run);
     std::vector<std::string> passed;
     bool replaced = false;
-    newest.reset(), count = all.size();
+    newest.reset();
+    count = all.size();
     for (const CheckpointPath& candidate : all) {
       try {
         if (auto found = open_unless_replaced(candidate.path)) {

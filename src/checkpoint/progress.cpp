@@ -69,9 +69,11 @@ void Progress::add(bool applied, std::int64_t images, double loss, double correc
     skipped_in_a_row = overflow ? 0 : skipped_in_a_row + 1;
     return;
   }
-  ++step, skipped_in_a_row = 0;
-  epoch_loss += loss * static_cast<double>(images), epoch_correct += correct,
-      epoch_images += images;
+  ++step;
+  skipped_in_a_row = 0;
+  epoch_loss += loss * static_cast<double>(images);
+  epoch_correct += correct;
+  epoch_images += images;
 }
 
 json to_json(const Progress& progress) {

@@ -76,7 +76,8 @@ void Saver::learn(std::int64_t step, double cost_s) {
   // Nobody knows at the first save how long steps take, so the next comes as soon.
   if (last_step_ >= 0) interval_.saved(step, slowest_cost, slowest_step);
   if (last_step_ < 0) interval_.again(step);
-  last_step_ = step, last_ = std::chrono::steady_clock::now();
+  last_step_ = step;
+  last_ = std::chrono::steady_clock::now();
 }
 
 void Saver::poll() {
@@ -108,10 +109,14 @@ void Saver::watch() {
     // A rank that has ended brings no part any more; who waits for it in a verb is told why.
     if (ranks_.world() && !ranks_.world()->stopped().empty()) state_.cancelled = true;
     if (!heartbeat) continue;
-    if (const DiskCalls::Now now = calls_.now(); now.number != seen)
-      seen = now.number, heartbeat->disk(now.call);
-    if (const std::uintmax_t bytes = bytes_in(folder); bytes != before)
-      before = bytes, heartbeat->beat();
+    if (const DiskCalls::Now now = calls_.now(); now.number != seen) {
+      seen = now.number;
+      heartbeat->disk(now.call);
+    }
+    if (const std::uintmax_t bytes = bytes_in(folder); bytes != before) {
+      before = bytes;
+      heartbeat->beat();
+    }
     wait_for(state_.waits_for);
   }
   wait_for(-1);

@@ -180,10 +180,11 @@ class FileComparison : public FittedFile {
 
   void compare_parameters() {
     std::set<std::string> known;
-    for (const models::Param& param : models::parameters(model_))
-      compare(param), known.insert(param.name);
-    for (const auto& [canonical, name] :
-         tensors)  // such as a merging that this model does not have
+    for (const models::Param& param : models::parameters(model_)) {
+      compare(param);
+      known.insert(param.name);
+    }
+    for (const auto& [canonical, name] : tensors)  // such as a merging that the model lacks
       if (!known.contains(canonical)) unknown_.push_back(name);
   }
 
@@ -339,11 +340,12 @@ class FileComparison : public FittedFile {
                                                : fmt::format("{} parameters are", missing_.size()),
                           some_of(missing_)));
     std::vector<std::string> wanted;
-    for (const std::string& name : missing_)
-      wanted.push_back(name), wanted.push_back(models::timm_name(model_.family, name));
+    for (const std::string& name : missing_) {
+      wanted.push_back(name);
+      wanted.push_back(models::timm_name(model_.family, name));
+    }
     for (const std::string& name : unknown_) {
-      // A name that is shown may be compared with the missing ones; thousands of hostile ones may
-      // not.
+      // Only a name that is shown is compared with the missing ones: hostile files have thousands.
       const bool look = count_ < most_problems && name.size() <= 128 && wanted.size() <= 4096;
       const std::string bare = name.substr(prefix_.size()),
                         near = look ? nearest(bare, wanted) : "";

@@ -97,7 +97,8 @@ std::pair<std::int64_t, std::int64_t> said_image(const Beside& said) {
 void take_image(const Beside& said, std::int64_t assumed, ModelConfig& m,
                 std::vector<std::string>& notes) {
   const auto [h, w] = said_image(said);
-  m.image_h = h, m.image_w = w;
+  m.image_h = h;
+  m.image_w = w;
   if (h > 0) return;
   m.image_h = m.image_w = assumed;
   notes.push_back(
@@ -125,7 +126,8 @@ void recognise_vit(const Shapes& shapes, const Beside& said, ModelConfig& m,
   m.pool = shapes.has("class_token") ? "class" : "mean";
   const std::int64_t patches = shapes.dim("encoder.pos_embedding", 1) - (m.pool == "class" ? 1 : 0);
   const auto [h, w] = said_image(said);
-  m.image_h = h, m.image_w = w;
+  m.image_h = h;
+  m.image_w = w;
   if (m.patch > 0 && (h / m.patch) * (w / m.patch) != patches)
     m.image_h = m.image_w = root(patches) * m.patch;
   m.heads = whole_number(said.config, "num_attention_heads");
@@ -178,9 +180,14 @@ std::string preset_name(const ModelConfig& m) {
   for (const models::Preset& preset : models::presets()) {
     ModelConfig as = m;
     const ModelConfig& like = preset.config;
-    as.name = like.name, as.classes = like.classes, as.image_h = like.image_h;
-    as.image_w = like.image_w, as.dropout = like.dropout, as.drop_path = like.drop_path;
-    as.head_init = like.head_init, as.batch_norm = like.batch_norm;
+    as.name = like.name;
+    as.classes = like.classes;
+    as.image_h = like.image_h;
+    as.image_w = like.image_w;
+    as.dropout = like.dropout;
+    as.drop_path = like.drop_path;
+    as.head_init = like.head_init;
+    as.batch_norm = like.batch_norm;
     if (as == like) return preset.name;
   }
   return "";
@@ -215,7 +222,9 @@ ModelConfig recognise_model(const files::Safetensors& file, const Beside& said,
   for (const models::Family* family : models::families()) {
     const Shapes shapes(file, std::string(family->name));
     if (shapes.known() <= known) continue;
-    best = family->name, known = shapes.known(), unknown = shapes.unknown();
+    best = family->name;
+    known = shapes.known();
+    unknown = shapes.unknown();
   }
   const auto refuse = [&](const std::string& what) {
     throw Error(ErrorKind::weights, what, file.path().string(),

@@ -100,7 +100,8 @@ std::string_view name(Verb verb) {
 
 Traffic& operator+=(Traffic& a, const Traffic& b) {
   const auto add = [](Traffic::Row& x, const Traffic::Row& y) {
-    x.count += y.count, x.bytes += y.bytes;
+    x.count += y.count;
+    x.bytes += y.bytes;
   };
   for (std::size_t i = 0; i < a.rows.size(); ++i) add(a.rows[i], b.rows[i]);
   add(a.messages, b.messages);
@@ -108,7 +109,10 @@ Traffic& operator+=(Traffic& a, const Traffic& b) {
 }
 
 Traffic operator-(const Traffic& a, const Traffic& b) {
-  const auto negate = [](Traffic::Row& x) { x.count = -x.count, x.bytes = -x.bytes; };
+  const auto negate = [](Traffic::Row& x) {
+    x.count = -x.count;
+    x.bytes = -x.bytes;
+  };
   Traffic out = b;
   for (Traffic::Row& row : out.rows) negate(row);
   negate(out.messages);

@@ -72,8 +72,10 @@ class HierarchicalComm final : public Wrapped {
   }
   Traffic::Row messages() const override {
     Traffic::Row sum = ring_->traffic().messages;
-    if (whole_)
-      sum.count += whole_->traffic().messages.count, sum.bytes += whole_->traffic().messages.bytes;
+    if (whole_) {
+      sum.count += whole_->traffic().messages.count;
+      sum.bytes += whole_->traffic().messages.bytes;
+    }
     return sum;
   }
 

@@ -296,9 +296,11 @@ void run_rank(const std::shared_ptr<Group>& group, int rank,
     LocalComm comm(group, rank);
     body(comm);
   } catch (const std::exception& e) {
-    error = std::current_exception(), reason = e.what();
+    error = std::current_exception();
+    reason = e.what();
   } catch (...) {
-    error = std::current_exception(), reason = "an exception of unknown type";
+    error = std::current_exception();
+    reason = "an exception of unknown type";
   }
   const World::Lock lock = group->world->lock();
   if (error) group->world->fail(rank, reason, error);

@@ -120,7 +120,9 @@ std::shared_ptr<Node> Node::make(Comm& world, const std::string& machine, std::s
         static_cast<int>(std::find_if(cards.begin(), cards.end(),
                                       [&](const Card& c) { return c.machine == card.machine; }) -
                          cards.begin());
-    peer.process = card.process, peer.born = card.born, peer.bytes = card.bytes;
+    peer.process = card.process;
+    peer.born = card.born;
+    peer.bytes = card.bytes;
     if (card.machine != mine.machine) continue;
     ++node->here_;
     if (static_cast<int>(r) == world.rank() || !mapped) continue;
@@ -160,8 +162,10 @@ void Node::give(int64_t place, int64_t bytes) {
   // The pages go back at once, although others have them mapped; the next owner finds zeros.
   ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, place, bytes);
   auto next = free_.lower_bound(place);
-  if (next != free_.end() && next->first == place + bytes)
-    bytes += next->second, next = free_.erase(next);
+  if (next != free_.end() && next->first == place + bytes) {
+    bytes += next->second;
+    next = free_.erase(next);
+  }
   if (next != free_.begin())
     if (const auto before = std::prev(next); before->first + before->second == place) {
       before->second += bytes;
@@ -198,7 +202,8 @@ class Node::Reachable final : public Memory {
     void* at = ::mmap(nullptr, size(range_), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) fail();
-    data_ = static_cast<std::byte*>(at), bytes_ = shared + own;
+    data_ = static_cast<std::byte*>(at);
+    bytes_ = shared + own;
     if (::mmap(at, size(shared_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, node_->file_,
                place) == MAP_FAILED) {
       ::munmap(at, size(range_));

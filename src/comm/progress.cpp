@@ -118,7 +118,9 @@ void Engine::wait(const std::function<bool()>& done) {
   auto sleep = first_sleep;
   while (!done()) {
     if (step()) {
-      spun = crowded_ ? spins : 0, yielding = {}, sleep = first_sleep;
+      spun = crowded_ ? spins : 0;
+      yielding = {};
+      sleep = first_sleep;
       continue;
     }
     if (spun < spins) {

@@ -49,8 +49,10 @@ class RingTask final : public Task {
     first_ = call_.reduces ? 0 : n - 1;
     last_ = call_.gathers ? 2 * n - 3 : n - 2;
     for (int step = first_; step <= last_; ++step)
-      each_chunk(received(step),
-                 [&](Message m) { m.step = step, expected_.push_back(std::move(m)); });
+      each_chunk(received(step), [&](Message m) {
+        m.step = step;
+        expected_.push_back(std::move(m));
+      });
     each_chunk(sent(first_), [&](Message m) {
       m.step = first_;
       if (n > 1 && first_ <= last_) to_send_.push_back(std::move(m));
@@ -120,7 +122,8 @@ class RingTask final : public Task {
     const auto i = static_cast<std::size_t>(index);
     for (int64_t begin = call_.at[i]; begin < call_.at[i + 1]; begin += call_.chunk) {
       Message message;
-      message.begin = begin, message.bytes = std::min(call_.chunk, call_.at[i + 1] - begin);
+      message.begin = begin;
+      message.bytes = std::min(call_.chunk, call_.at[i + 1] - begin);
       body(std::move(message));
     }
   }
@@ -131,7 +134,10 @@ class RingTask final : public Task {
 
   std::vector<std::byte> room(int64_t bytes) {
     std::vector<std::byte> buffer;
-    if (!kept_.empty()) buffer = std::move(kept_.back()), kept_.pop_back();
+    if (!kept_.empty()) {
+      buffer = std::move(kept_.back());
+      kept_.pop_back();
+    }
     buffer.resize(static_cast<std::size_t>(bytes));
     return buffer;
   }
@@ -164,7 +170,8 @@ class RingTask final : public Task {
     const ConstBytes bytes = m.buffer.empty() ? ConstBytes(data, static_cast<std::size_t>(m.bytes))
                                               : ConstBytes(m.buffer);
     m.pending = channel_.start_send(bytes, next, tag);
-    ++messages_.count, messages_.bytes += static_cast<int64_t>(bytes.size());
+    ++messages_.count;
+    messages_.bytes += static_cast<int64_t>(bytes.size());
     sending_.push_back(std::move(m));
   }
 

@@ -126,10 +126,13 @@ bool SharedGroup::publish(Job& job) {
     return large ? node_->place_of(data.data(), static_cast<int64_t>(data.size())) : -1;
   };
   Record& mine = record(rank_, n);
-  mine.verb = static_cast<std::int32_t>(job.verb),
+  mine.verb = static_cast<std::int32_t>(job.verb);
   mine.dtype = static_cast<std::int32_t>(job.dtype);
-  mine.how = static_cast<std::int32_t>(job.how), mine.root = job.root, mine.total = job.total;
-  mine.in = place(job.in), mine.out = place(job.out);
+  mine.how = static_cast<std::int32_t>(job.how);
+  mine.root = job.root;
+  mine.total = job.total;
+  mine.in = place(job.in);
+  mine.out = place(job.out);
   mine.stream = static_cast<int64_t>(job.stream.size());
   mine.put.store(0, std::memory_order_relaxed);
   mine.next.store(0, std::memory_order_relaxed);

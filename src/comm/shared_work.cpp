@@ -86,8 +86,10 @@ void SharedGroup::work_piece(const Job& job, std::size_t part, int64_t begin, in
   switch (job.verb) {
     case Verb::all_reduce: {
       std::vector<std::byte*> to;
-      for (std::size_t r = 0; r < ranks; ++r)
-        from.push_back(job.ins[r] + begin), to.push_back(job.outs[r] + begin);
+      for (std::size_t r = 0; r < ranks; ++r) {
+        from.push_back(job.ins[r] + begin);
+        to.push_back(job.outs[r] + begin);
+      }
       return reduce(job.dtype, job.how, from, to, elements);
     }
     case Verb::reduce_scatter: {

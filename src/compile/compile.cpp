@@ -202,10 +202,12 @@ Compiled compile(const StepSpec& spec, Goal goal, const std::vector<std::int64_t
   Compiled out;
   if (asked_by_many(spec, goal, options)) {
     const ProgramMemo::Made made = program_memo().get({config, goal, micro, weights, form}, make);
-    out.program = made->program, out.passes = made->passes;
+    out.program = made->program;
+    out.passes = made->passes;
   } else {
     GlobalProgram made = make();
-    out.program = std::move(made.program), out.passes = std::move(made.passes);
+    out.program = std::move(made.program);
+    out.passes = std::move(made.passes);
   }
   out.plan = plan::lower(out.program, rank, target, config.parallel.overlap);
   return out;

@@ -134,7 +134,10 @@ std::vector<std::int64_t> balance(const std::vector<double>& costs, int parts) {
     for (std::size_t i = p - k; i + k <= n; ++i)
       for (std::size_t end = i + 1; end + (k - 1) <= n && sums[end] - sums[i] <= most; ++end) {
         const double part = sums[end] - sums[i], all = part * part + least[k - 1][end];
-        if (all < least[k][i] * (1 - rounding)) least[k][i] = all, first[k][i] = end;
+        if (all < least[k][i] * (1 - rounding)) {
+          least[k][i] = all;
+          first[k][i] = end;
+        }
       }
   std::vector<std::int64_t> out;
   for (std::size_t k = p, i = 0; k > 0; i = first[k--][i])

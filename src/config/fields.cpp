@@ -24,7 +24,8 @@ Accepts list(std::size_t longest, double low, double high) {
   return {.low = low, .high = high, .longest = longest};
 }
 Accepts or_flag(Accepts accepts, std::string_view yes, std::string_view no) {
-  accepts.yes = yes, accepts.no = no;
+  accepts.yes = yes;
+  accepts.no = no;
   return accepts;
 }
 Accepts derived(Accepts accepts, std::string_view standard) {

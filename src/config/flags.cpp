@@ -65,7 +65,8 @@ std::vector<Override> all_from_flag(const Flag& flag, std::string_view value) {
   if (flag.key != "run.np" || colon == value.npos) return {from_flag(flag, value)};
   Override most = from_flag(flag, value), least = most;
   most.value = value.substr(colon + 1);
-  least.key = "run.np_min", least.value = value.substr(0, colon);
+  least.key = "run.np_min";
+  least.value = value.substr(0, colon);
   return {most, least};
 }
 

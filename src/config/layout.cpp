@@ -85,8 +85,14 @@ void sequence(Config& c, LayoutOutcome& out) {
 std::string mesh_text(const Parallel& p, bool with_dp) {
   std::vector<std::string> names = {"tp", "pp"};
   std::vector<std::int64_t> sizes = {p.tp, p.pp};
-  if (with_dp) names.insert(names.begin(), "dp"), sizes.insert(sizes.begin(), p.dp);
-  if (p.sp > 1) names.emplace_back("sp"), sizes.push_back(p.sp);
+  if (with_dp) {
+    names.insert(names.begin(), "dp");
+    sizes.insert(sizes.begin(), p.dp);
+  }
+  if (p.sp > 1) {
+    names.emplace_back("sp");
+    sizes.push_back(p.sp);
+  }
   double product = 1;  // past 2^53 it is wrong anyway
   for (const std::int64_t size : sizes) product *= static_cast<double>(size);
   return fmt::format("{} = {} = {:.0f}", join(names, " x "), fmt::join(sizes, " x "), product);

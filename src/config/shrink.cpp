@@ -32,7 +32,8 @@ Config shrink(const Config& config, std::int64_t ranks) {
                 "", "name one device for all ranks where some may be lost");
   Parallel& p = out.parallel;
   out.whole = {p.dp, out.run.np, out.batch.micro, out.batch.accumulate, p.shares.list};
-  out.run.np = ranks, p.dp = ranks / ranks_of_a_copy(out);
+  out.run.np = ranks;
+  p.dp = ranks / ranks_of_a_copy(out);
   p.shares.list.clear();  // one number for each copy: nobody says which of them are left
   // A schedule that is read from a file says how many micro-batches there are.
   if (!p.schedule.starts_with("file:"))
@@ -45,8 +46,10 @@ Config shrink(const Config& config, std::int64_t ranks) {
 Config as_asked(const Config& config) {
   Config out = config;
   if (config.whole.dp == 0) return out;
-  out.parallel.dp = config.whole.dp, out.run.np = config.whole.np;
-  out.batch.micro = config.whole.micro, out.batch.accumulate = config.whole.accumulate;
+  out.parallel.dp = config.whole.dp;
+  out.run.np = config.whole.np;
+  out.batch.micro = config.whole.micro;
+  out.batch.accumulate = config.whole.accumulate;
   out.parallel.shares.list = config.whole.shares;
   out.whole = {};
   return out;

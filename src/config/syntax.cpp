@@ -66,9 +66,12 @@ Source parse_source(std::string_view text) {
                                    : "write " + s.kind + ":DIR; `tessera data get " + s.kind +
                                          " --out DIR` fetches them");
     s.dir = rest;
-    if (!s.has_class_folders())
-      s.h = s.w = 32, s.channels = 3, s.classes = s.kind == "cifar10" ? 10 : 100,
+    if (!s.has_class_folders()) {
+      s.h = s.w = 32;
+      s.channels = 3;
+      s.classes = s.kind == "cifar10" ? 10 : 100;
       s.train_size = 50000;
+    }
     return s;
   }
   const std::string near =

@@ -52,7 +52,9 @@ Value convert(const toml::node& node) {
 // Keys in the order of the file: the library sorts them by name.
 Node convert_tree(const toml::node& node, const Place& key_place, const std::string& file) {
   Node out;
-  out.key_place = key_place, out.place = place(node.source(), file), out.value = convert(node);
+  out.key_place = key_place;
+  out.place = place(node.source(), file);
+  out.value = convert(node);
   if (const toml::table* table = node.as_table()) {
     if (key_place.line > 0) out.place = key_place;
     for (const auto& [key, value] : *table) {
@@ -139,12 +141,16 @@ class Scan {
     if (state_ == State::plain)
       read_word(c);  // the end of a quoted text counts as the end of a word
     if (c == '\n') {
-      if (state_ != State::multi) state_ = State::plain, word_ = Word::none;
+      if (state_ != State::multi) {
+        state_ = State::plain;
+        word_ = Word::none;
+      }
     } else if (state_ == State::plain && c == '#') {
       state_ = State::comment;
     } else if (state_ == State::plain && is_quote(c)) {
       quote_ = c;
-      opened_line_ = line_, opened_column_ = column_;
+      opened_line_ = line_;
+      opened_column_ = column_;
       const std::size_t n = run_of(c, 3);
       state_ = n == 1 ? State::single : n == 2 ? State::plain : State::multi;
       return skip(n);
@@ -167,7 +173,11 @@ class Scan {
 
   void skip(std::size_t bytes) {
     column_ += utf8_length(text_) > 1 ? 1 : static_cast<std::int64_t>(bytes);
-    if (text_[0] == '\n') ++line_, column_ = 1, dots_ = 0;
+    if (text_[0] == '\n') {
+      ++line_;
+      column_ = 1;
+      dots_ = 0;
+    }
     text_.remove_prefix(bytes);
   }
 

@@ -122,8 +122,10 @@ class Resolver {
     if (read) {
       follow("model.channels", source.channels, c_.model.channels);
       follow("model.classes", source.classes, c_.model.classes);
-      if (source.h > 0 && !given("model.image"))
-        c_.model.image_h = source.h, c_.model.image_w = source.w;
+      if (source.h > 0 && !given("model.image")) {
+        c_.model.image_h = source.h;
+        c_.model.image_w = source.w;
+      }
       // Pictures are resized to what the model wants; synthetic ones are drawn in its size.
       if (source.kind == "synthetic" && source.h > 0 &&
           (c_.model.image_h != source.h || c_.model.image_w != source.w))

@@ -71,7 +71,8 @@ class Reader {
       read(buffer.data(), now, false);
       const auto use = static_cast<std::size_t>(std::min<std::uint64_t>(now, wanted));
       sink(std::as_bytes(std::span(buffer).first(use)));
-      left -= now, wanted -= use;
+      left -= now;
+      wanted -= use;
     }
   }
 

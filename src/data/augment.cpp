@@ -185,7 +185,8 @@ class Eval {
     const auto scaled = [&](std::int64_t length) {
       return static_cast<int>(length * options.eval_resize / side);
     };
-    cover_h_ = scaled(size.h), cover_w_ = scaled(size.w);
+    cover_h_ = scaled(size.h);
+    cover_w_ = scaled(size.w);
   }
 
   Want wants(int height, int width) const {

@@ -92,24 +92,24 @@ void from_hsv(const Hsv& hsv, std::uint8_t* rgb) {
     return static_cast<std::uint8_t>(std::floor(hsv.v * (1.0 - part) + 0.5));
   };
   const std::uint8_t v = hsv.v, p = scaled(s), q = scaled(s * f), t = scaled(s * (1.0 - f));
+  const auto put = [&](std::uint8_t red, std::uint8_t green, std::uint8_t blue) {
+    rgb[0] = red;
+    rgb[1] = green;
+    rgb[2] = blue;
+  };
   switch (sector % 6) {
     case 0:
-      rgb[0] = v, rgb[1] = t, rgb[2] = p;
-      break;
+      return put(v, t, p);
     case 1:
-      rgb[0] = q, rgb[1] = v, rgb[2] = p;
-      break;
+      return put(q, v, p);
     case 2:
-      rgb[0] = p, rgb[1] = v, rgb[2] = t;
-      break;
+      return put(p, v, t);
     case 3:
-      rgb[0] = p, rgb[1] = q, rgb[2] = v;
-      break;
+      return put(p, q, v);
     case 4:
-      rgb[0] = t, rgb[1] = p, rgb[2] = v;
-      break;
+      return put(t, p, v);
     default:
-      rgb[0] = v, rgb[1] = p, rgb[2] = q;
+      return put(v, p, q);
   }
 }
 

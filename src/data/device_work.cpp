@@ -29,8 +29,14 @@ DeviceWork device_work(const AugmentOptions& options, const MixOptions& mixing) 
 }
 
 AugmentOptions left_to_loader(AugmentOptions options, const DeviceWork& work) {
-  if (work.moves) options.crop = 0, options.flip = Flip::none;
-  if (work.hides) options.erase.probability = 0, options.cutout = 0;
+  if (work.moves) {
+    options.crop = 0;
+    options.flip = Flip::none;
+  }
+  if (work.hides) {
+    options.erase.probability = 0;
+    options.cutout = 0;
+  }
   return options;
 }
 
@@ -44,7 +50,8 @@ PictureDraw draw_picture(const AugmentOptions& options, const DeviceWork& work, 
   PictureDraw row;
   if (work.moves && options.crop > 0) {
     const Region from = draw_padded_crop(Draw(key, "crop"), height, width, options.crop);
-    row.top = from.top, row.left = from.left;
+    row.top = from.top;
+    row.left = from.left;
   }
   if (work.moves) row.mirrored = flipped(options.flip, key);
   if (work.hides && options.erase.probability > 0)
@@ -60,7 +67,10 @@ void draw_partners(const Mix& how, std::span<PictureDraw> draws) {
   const auto keep = static_cast<std::int32_t>(share * PictureDraw::whole);
   CHECK(static_cast<double>(keep) == share * PictureDraw::whole, "shares are drawn on a grid");
   const std::size_t paired = draws.size() / 2 * 2;  // the last may have no partner
-  for (PictureDraw& row : draws.first(paired)) row.keep = keep, row.patch = box_of(how.box);
+  for (PictureDraw& row : draws.first(paired)) {
+    row.keep = keep;
+    row.patch = box_of(how.box);
+  }
 }
 
 }  // namespace tessera::data

@@ -177,7 +177,10 @@ std::uint64_t complete(const Fetch& what, const fs::path& part) {
       throw Error(ErrorKind::usage, got.said, what.url,
                   "give an address that begins with https:// or http://");
     const std::uint64_t there = size_of(part);
-    if (there > furthest) failures = 0, pause = what.pause_s;
+    if (there > furthest) {
+      failures = 0;
+      pause = what.pause_s;
+    }
     furthest = std::max(furthest, there);
     ++failures;
     const bool final =

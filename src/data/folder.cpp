@@ -150,7 +150,8 @@ class Folder : public ImageFolder {
     std::vector<std::vector<File>> classes(names_.size());
     Walk walk(dir, options.arrays);
     look_at_classes(root_, found, walk, problems, &classes);
-    ignored_ = walk.ignored(), outside_ = walk.outside();
+    ignored_ = walk.ignored();
+    outside_ = walk.outside();
     if (!problems.none() && own_folder)  // what is wrong with the other half is said, too
       look_at_classes(split == Split::test ? found.train : found.test, found, walk, problems,
                       nullptr);

@@ -11,7 +11,9 @@ Image::Image(int height, int width, int channels) { reshape(height, width, chann
 void Image::reshape(int height, int width, int channels) {
   CHECK(height > 0 && width > 0 && channels > 0,
         fmt::format("image of {} x {} x {}", height, width, channels));
-  h = height, w = width, c = channels;
+  h = height;
+  w = width;
+  c = channels;
   pixels.resize(static_cast<std::size_t>(height) * width * channels);
   numbers.clear();
 }

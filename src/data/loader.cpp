@@ -69,7 +69,10 @@ Loader::Loader(const Dataset& dataset, LoaderOptions options)
   CHECK(o.class_weights.empty() ||
             o.class_weights.size() == static_cast<std::size_t>(dataset.classes()),
         "one weight per class");
-  if (o.height == 0) o.height = dataset.height(), o.width = dataset.width();
+  if (o.height == 0) {
+    o.height = dataset.height();
+    o.width = dataset.width();
+  }
   CHECK(o.height > 0 && o.width > 0, "images of many sizes need the model's size");
   if (!o.transform.apply)
     o.transform = make_eval_transform({}, o.height, o.width, dataset.channels(), {});
@@ -144,7 +147,10 @@ void Loader::report_bad(Slot& slot) {
 void Loader::open_epoch() {
   ++epoch_;
   position_ = epoch_ == options_.first_epoch ? options_.first_position : 0;
-  if (position_ == epoch_samples_) ++epoch_, position_ = 0;
+  if (position_ == epoch_samples_) {
+    ++epoch_;
+    position_ = 0;
+  }
   if (options_.epochs >= 0 && epoch_ >= options_.first_epoch + options_.epochs) return;
   if (!options_.shuffle) {
     order_.resize(static_cast<std::size_t>(samples_));
@@ -170,7 +176,8 @@ void Loader::assign(Slot& slot) {
   batch.epoch = epoch_;
   batch.first_position = position_;
   batch.count = slot.last ? 0 : std::min(options_.batch, epoch_samples_ - position_);
-  batch.height = options_.height, batch.width = options_.width,
+  batch.height = options_.height;
+  batch.width = options_.width;
   batch.channels = dataset_.channels();
   batch.labels.resize(static_cast<std::size_t>(batch.count));
   const std::size_t values = options_.held ? 0 : static_cast<std::size_t>(batch.count) * values_;
@@ -220,7 +227,10 @@ void Loader::prepare(Slot& slot, std::int64_t begin, std::int64_t end, Image& sc
   }
   std::unique_lock lock(mutex_);
   // The first failing sample of the batch speaks, whichever worker was faster.
-  if (error && (!slot.error || at < slot.error_at)) slot.error = error, slot.error_at = at;
+  if (error && (!slot.error || at < slot.error_at)) {
+    slot.error = error;
+    slot.error_at = at;
+  }
   slot.finished += end - begin;
   if (slot.finished < slot.batch.count) return;
   if (options_.mix && !slot.error) {

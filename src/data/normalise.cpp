@@ -51,8 +51,11 @@ void Normalise::operator()(const Image& image, std::span<float> out) const {
   const std::size_t count = static_cast<std::size_t>(image.h) * image.w;
   if (c == 3) {
     const float *red = table_.data(), *green = red + 256, *blue = red + 512;
-    for (std::size_t x = 0; x < count; ++x, src += 3, to += 3)
-      to[0] = red[src[0]], to[1] = green[src[1]], to[2] = blue[src[2]];
+    for (std::size_t x = 0; x < count; ++x, src += 3, to += 3) {
+      to[0] = red[src[0]];
+      to[1] = green[src[1]];
+      to[2] = blue[src[2]];
+    }
     return;
   }
   for (std::size_t x = 0; x < count; ++x, src += c)

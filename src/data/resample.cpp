@@ -113,7 +113,10 @@ void squeeze_down(const Row& row, const std::int32_t* weights, int count, std::s
   if constexpr (known > 0) {
     const std::int32_t* rows[known];
     std::int32_t w[known];
-    for (int t = 0; t < known; ++t) rows[t] = row(t), w[t] = weights[t];
+    for (int t = 0; t < known; ++t) {
+      rows[t] = row(t);
+      w[t] = weights[t];
+    }
     for (std::size_t i = 0; i < values; ++i) {
       std::int32_t sum = half;
       for (int t = 0; t < known; ++t) sum += w[t] * rows[t][i];
@@ -142,7 +145,9 @@ struct Lookups {
 // False where a lookup does not reach so far, or not inside of the row.
 bool make_lookups(const Taps& taps, int c, int bytes, int reach, Lookups& made) {
   constexpr int lanes = 4;
-  made.quads = (taps.count + dot::quad - 1) / dot::quad, made.reach = reach, made.c = c,
+  made.quads = (taps.count + dot::quad - 1) / dot::quad;
+  made.reach = reach;
+  made.c = c;
   made.bytes = bytes;
   if (c > lanes || bytes < reach) return false;
   const int values = static_cast<int>(taps.first.size()) * c;

@@ -52,13 +52,17 @@ void across_many(const std::uint8_t* const (&src)[rows], const Lookup* lookup,
                  std::size_t line) {
   for (std::size_t g = 0; g < groups; ++g, dst += 4) {
     uint32x4_t low[rows], middle[rows], high[rows];
-    for (int r = 0; r < rows; ++r) low[r] = vdupq_n_u32(half), middle[r] = high[r] = vdupq_n_u32(0);
+    for (int r = 0; r < rows; ++r) {
+      low[r] = vdupq_n_u32(half);
+      middle[r] = high[r] = vdupq_n_u32(0);
+    }
     for (int q = 0; q < quads; ++q, ++lookup, ++at) {
       const uint8x16_t from = vld1q_u8(lookup->from), w0 = vld1q_u8(lookup->digit[0]),
                        w1 = vld1q_u8(lookup->digit[1]), w2 = vld1q_u8(lookup->digit[2]);
       for (int r = 0; r < rows; ++r) {
         const uint8x16_t pixels = look_up<reach>(src[r] + *at, from);
-        low[r] = vdotq_u32(low[r], pixels, w0), middle[r] = vdotq_u32(middle[r], pixels, w1),
+        low[r] = vdotq_u32(low[r], pixels, w0);
+        middle[r] = vdotq_u32(middle[r], pixels, w1);
         high[r] = vdotq_u32(high[r], pixels, w2);
       }
     }

@@ -81,7 +81,10 @@ Colour contrasting(Draws& draws, std::initializer_list<const Colour*> others, in
     int nearest = 255;
     for (const Colour* other : others)
       nearest = std::min(nearest, difference(colour, *other, channels));
-    if (nearest > best_difference) best = colour, best_difference = nearest;
+    if (nearest > best_difference) {
+      best = colour;
+      best_difference = nearest;
+    }
   }
   return best;
 }
@@ -93,8 +96,14 @@ void turn(Draws& draws, Sprite& sprite, int reach, bool any) {
                      sum = one * one + t * t;
   sprite.cosine = static_cast<int>((one * one - t * t) * one / sum);
   sprite.sine = static_cast<int>(2 * t * one * one / sum);
-  if (any && draws.below(2)) std::swap(sprite.cosine, sprite.sine), sprite.sine = -sprite.sine;
-  if (any && draws.below(2)) sprite.cosine = -sprite.cosine, sprite.sine = -sprite.sine;
+  if (any && draws.below(2)) {
+    std::swap(sprite.cosine, sprite.sine);
+    sprite.sine = -sprite.sine;
+  }
+  if (any && draws.below(2)) {
+    sprite.cosine = -sprite.cosine;
+    sprite.sine = -sprite.sine;
+  }
 }
 
 // `hard` is 0 to 255: how far a sprite strays from an upright, plain one. texture -1: any but zones

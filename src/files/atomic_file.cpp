@@ -58,8 +58,8 @@ void AtomicFile::overwrite(std::uint64_t offset, std::span<const std::byte> byte
         ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done <= 0) fail_disk(path_, "write the file", errno, needed_);
-    offset += static_cast<std::uint64_t>(done),
-        bytes = bytes.subspan(static_cast<std::size_t>(done));
+    offset += static_cast<std::uint64_t>(done);
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
   }
 }
 

@@ -28,7 +28,10 @@ ssize_t write_some(int descriptor, std::span<const std::byte> bytes, std::int64_
   std::size_t count = std::min<std::size_t>(bytes.size(), std::size_t{1} << 30);
   if (const int problem = fault_errno; problem != 0) {
     const std::int64_t left = fault_after;
-    if (left <= 0) return errno = problem, -1;
+    if (left <= 0) {
+      errno = problem;
+      return -1;
+    }
     count = std::min<std::size_t>(
         count, static_cast<std::size_t>(left));  // a short write first, as a real disk gives
     fault_after -= static_cast<std::int64_t>(count);
@@ -97,7 +100,8 @@ void write_all_at(int descriptor, std::span<const std::byte> bytes, std::int64_t
     const ssize_t wrote = write_some(descriptor, bytes, place);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) fail_disk(path, "write the file", wrote < 0 ? errno : ENOSPC, bytes.size());
-    bytes = bytes.subspan(static_cast<std::size_t>(wrote)), place += wrote;
+    bytes = bytes.subspan(static_cast<std::size_t>(wrote));
+    place += wrote;
   }
 }
 
@@ -108,7 +112,8 @@ void read_all_at(int descriptor, std::span<std::byte> bytes, std::int64_t place,
                                 std::min<std::size_t>(bytes.size(), std::size_t{1} << 30), place);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) fail_disk(path, "read the file", got < 0 ? errno : EIO);
-    bytes = bytes.subspan(static_cast<std::size_t>(got)), place += got;
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    place += got;
   }
 }
 

@@ -20,7 +20,8 @@ constexpr std::uint64_t piece_bytes = 1 << 18;
 RegularFile::RegularFile(const std::filesystem::path& path, ErrorKind kind)
     : path_(path), kind_(kind) {
   const OpenFile file = open_regular(path, kind);
-  descriptor_ = file.descriptor, size_ = file.size;
+  descriptor_ = file.descriptor;
+  size_ = file.size;
 }
 
 RegularFile::~RegularFile() {
@@ -34,8 +35,10 @@ RegularFile::RegularFile(RegularFile&& other) noexcept
       size_(other.size_) {}
 
 RegularFile& RegularFile::operator=(RegularFile&& other) noexcept {
-  std::swap(path_, other.path_), std::swap(kind_, other.kind_);
-  std::swap(descriptor_, other.descriptor_), std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  std::swap(kind_, other.kind_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(size_, other.size_);
   return *this;
 }
 

@@ -74,7 +74,10 @@ void check_tiling(const std::vector<HeaderEntry>& entries, std::uint64_t data_by
       problems.note(
           entry->name,
           fmt::format("hole of {} bytes before it, which belong to no tensor", begin - at));
-    if (entry->offsets[1] >= at) at = entry->offsets[1], previous = entry;
+    if (entry->offsets[1] >= at) {
+      at = entry->offsets[1];
+      previous = entry;
+    }
   }
   if (at < data_bytes)
     problems.note("", fmt::format("{} trailing bytes after the last tensor", data_bytes - at));
@@ -195,16 +198,22 @@ std::string content_hash(const Metadata& metadata, const TensorPlaces& tensors,
         hash.add(text);
       };
   for (const auto& [key, value] : metadata)
-    if (key != hash_key) add(key), add(value);
-  for (const auto& [name, place] : tensors)
-    add(name), add(fmt::format("{} [{}] {}", place.dtype, fmt::join(place.shape, ","),
-                               hash_text(hashes.at(name))));
+    if (key != hash_key) {
+      add(key);
+      add(value);
+    }
+  for (const auto& [name, place] : tensors) {
+    add(name);
+    add(fmt::format("{} [{}] {}", place.dtype, fmt::join(place.shape, ","),
+                    hash_text(hashes.at(name))));
+  }
   return hash_text(hash.value());
 }
 
 Safetensors::Safetensors(const std::filesystem::path& path) : file_(path, ErrorKind::weights) {
   Index index = read_index(file_);
-  tensors_ = std::move(index.tensors), metadata_ = std::move(index.metadata);
+  tensors_ = std::move(index.tensors);
+  metadata_ = std::move(index.metadata);
   check_hash(file_, tensors_, metadata_);
 }
 

@@ -71,10 +71,16 @@ class Reader {
   bool binary(Json::binary_t&) { return stop("unexpected binary value"); }
 
   bool start_object(std::size_t) {
-    if (at_ == At::start) return at_ = At::top, true;
+    if (at_ == At::start) {
+      at_ = At::top;
+      return true;
+    }
     if (stray()) return false;  // key() said so
     if (at_ != At::top) return stop(misplaced("an object"));
-    if (name_ == metadata_key) return at_ = At::metadata, true;
+    if (name_ == metadata_key) {
+      at_ = At::metadata;
+      return true;
+    }
     if (header_.entries.size() >= max_tensors)
       return stop(fmt::format("more than {} tensors", max_tensors));
     header_.entries.emplace_back().name = name_;

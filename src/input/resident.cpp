@@ -37,7 +37,8 @@ void settle_resident(config::Config& config, const data::Dataset& train) {
   const std::int64_t bytes = samples * train.height() * train.width() * train.channels();
   if (!why_not.empty() || (!asked && bytes > most_resident_bytes)) return;
   config.data.held = samples;
-  config.data.held_h = train.height(), config.data.held_w = train.width();
+  config.data.held_h = train.height();
+  config.data.held_w = train.width();
 }
 
 }  // namespace tessera::run

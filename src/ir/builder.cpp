@@ -52,7 +52,8 @@ Var Builder::input(Input::Kind kind, const std::string& name, Type type,
 
 Var Builder::input(const Input& like, Type type) {
   const Var v = input(like.kind, like.name, std::move(type), like.dims, like.role, like.of);
-  program_.inputs.back().home = like.home, program_.inputs.back().piece = like.piece;
+  program_.inputs.back().home = like.home;
+  program_.inputs.back().piece = like.piece;
   return v;
 }
 

@@ -314,7 +314,10 @@ class Reader {
       std::visit(
           [&]<class A>(A& a) {
             A::fields(a, [&](const char* name, auto& value) {
-              if (key == name) line.value(value), known = true;
+              if (key == name) {
+                line.value(value);
+                known = true;
+              }
             });
           },
           eqn.attrs);

@@ -113,7 +113,10 @@ Shape split_by(std::int64_t extent, const std::vector<double>& weights) {
   }
   std::sort(rests.begin(), rests.end());
   for (std::size_t i = 0; rest > 0; i = (i + 1) % rests.size())
-    if (weights[rests[i].second] > 0) ++out[rests[i].second], --rest;
+    if (weights[rests[i].second] > 0) {
+      ++out[rests[i].second];
+      --rest;
+    }
   return out;
 }
 

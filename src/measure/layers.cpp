@@ -154,7 +154,10 @@ LayerRows layer_rows(const plan::Plan& plan) {
     const LayerPart part =
         layer_part(plan.program, plan.program.eqns[static_cast<std::size_t>(step.eqn)]);
     const auto [it, fresh] = index.emplace(part.row, out.rows.size());
-    if (fresh) out.rows.push_back({part.row}), places.emplace_back();
+    if (fresh) {
+      out.rows.push_back({part.row});
+      places.emplace_back();
+    }
     places[it->second].insert(part.place);
     std::vector<ir::Type> in, of;
     for (const plan::Slot& slot : step.in) in.push_back(slot.type);

@@ -54,8 +54,10 @@ void check_apart(std::vector<TraceTurn>& turns, const std::string& where) {
 
 double span_of(const std::vector<TraceTurn>& turns) {
   double first = turns[0].start_us, last = turns[0].end_us;
-  for (const TraceTurn& t : turns)
-    first = std::min(first, t.start_us), last = std::max(last, t.end_us);
+  for (const TraceTurn& t : turns) {
+    first = std::min(first, t.start_us);
+    last = std::max(last, t.end_us);
+  }
   return last - first;
 }
 

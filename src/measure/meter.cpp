@@ -118,7 +118,9 @@ Measured Meter::step(std::int64_t number, Wanted wanted, const exec::Timeline& t
                                now.wait);  // also what lies between two steps of the plan
   untold_.stop = stop ? 1 : untold_.stop;
   untold_.samples += static_cast<double>(session_.own_samples(samples));
-  untold_.compute += now.compute, untold_.data += now.data, untold_.host += now.host;
+  untold_.compute += now.compute;
+  untold_.data += now.data;
+  untold_.host += now.host;
   const bool traced = steps_ > 0 && trace_left_ > 0 && wanted.spans;  // the first step warms up
   const bool tells = several && (++untold_steps_ >= tell_every_ || out.sampled || traced);
   out.stop = stop && !several;
@@ -134,16 +136,22 @@ Measured Meter::step(std::int64_t number, Wanted wanted, const exec::Timeline& t
   if (several && out.sampled) {
     const report::Breakdown seen = breakdown_of(
         timeline, arrivals(plan, timeline, session_.mesh(), ranks_, clock_), &waited_for);
-    now.comm_exposed = seen.comm_exposed, now.comm_hidden = seen.comm_hidden, now.wait = seen.wait;
+    now.comm_exposed = seen.comm_exposed;
+    now.comm_hidden = seen.comm_hidden;
+    now.wait = seen.wait;
   }
-  if (pipelined_ && counts) now.pipelined = true, now.bubble = bubble(timeline, plan);
+  if (pipelined_ && counts) {
+    now.pipelined = true;
+    now.bubble = bubble(timeline, plan);
+  }
   const std::int64_t done = steady_ns();
   out.step_ms = ran_ms + static_cast<double>(done - entered) * 1e-6;
   now.host += static_cast<double>(told - entered) * 1e-6;
   (several ? now.wait : now.host) += static_cast<double>(done - told) * 1e-6;
   if (counts) {
     if (steps_ > 0 && cold_) {  // the first step, which warms up, counts only where it is alone
-      sum_ = {}, sampled_ = 0;
+      sum_ = {};
+      sampled_ = 0;
       early_.clear();
       std::fill(waited_for_.begin(), waited_for_.end(), 0.0);
     }
@@ -184,12 +192,15 @@ double Meter::bubble(const exec::Timeline& timeline, const plan::Plan& plan) con
   for (const TurnSpan& span : turn_spans(plan, timeline)) {
     if (span.turn.work == 'U') continue;
     busy += span.end - span.start;
-    mine[0] = std::min(mine[0], zero + span.start), mine[1] = std::max(mine[1], zero + span.end);
+    mine[0] = std::min(mine[0], zero + span.start);
+    mine[1] = std::max(mine[1], zero + span.end);
   }
   const std::vector<double> all = ranks_.gather(mine);
   double first = all[0], last = all[1];
-  for (std::size_t at = 0; at < all.size(); at += 2)
-    first = std::min(first, all[at]), last = std::max(last, all[at + 1]);
+  for (std::size_t at = 0; at < all.size(); at += 2) {
+    first = std::min(first, all[at]);
+    last = std::max(last, all[at + 1]);
+  }
   return last > first ? std::clamp(1 - busy / (last - first), 0.0, 1.0) : 0;
 }
 
@@ -225,13 +236,21 @@ void Meter::write_trace() {
   double first = doing_.empty() ? 0 : doing_.front().start_us;
   for (const double start : ranks_.gather({&first, 1})) first = std::min(first, start);
   for (auto* lane : {&doing_, &under_way_})
-    for (report::TraceEvent& e : *lane) e.start_us -= first, e.end_us -= first;
-  for (report::TraceTurn& t : turns_) t.start_us -= first, t.end_us -= first;
+    for (report::TraceEvent& e : *lane) {
+      e.start_us -= first;
+      e.end_us -= first;
+    }
+  for (report::TraceTurn& t : turns_) {
+    t.start_us -= first;
+    t.end_us -= first;
+  }
   const std::vector<std::string> all =
       ranks_.gather_text(report::trace_events(ranks_.rank(), host_, doing_, under_way_, turns_));
   if (ranks_.first())
     files::write_atomically(out_ / "trace.json", report::trace_file(all, session_.spec().blocks));
-  doing_.clear(), under_way_.clear(), turns_.clear();
+  doing_.clear();
+  under_way_.clear();
+  turns_.clear();
 }
 
 nlohmann::ordered_json Meter::ranks_json(std::int64_t planned_bytes, std::int64_t measured_bytes) {

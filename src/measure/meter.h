@@ -51,7 +51,8 @@ class Meter {
   }
   void shares_changed() {
     speeds_.forget();
-    untold_ = {}, untold_steps_ = 0;
+    untold_ = {};
+    untold_steps_ = 0;
   }
   // Seconds that each rank waits for the last one, here and now.
   std::vector<double> barrier();

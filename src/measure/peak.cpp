@@ -238,7 +238,9 @@ Peak peak_in_turn(const std::string& devices, const std::string& dtype, const Ra
       if (r == ranks.rank()) out.gflops = exec::device_info(own, threads).peak_gflops(dtype).gflops;
     });
   out.all_gflops = ranks.total(out.gflops);
-  out.threads = key.ranks * key.threads, out.cores = key.cores, out.measured = now_in_utc();
+  out.threads = key.ranks * key.threads;
+  out.cores = key.cores;
+  out.measured = now_in_utc();
   out.dtype = dtype;
   return out;
 }
@@ -261,7 +263,9 @@ Peak peak_on(const std::string& device, const std::string& dtype, const Ranks& r
     machine = info.peak_gflops(dtype).gflops * std::min(info.count(), key.ranks);
   });
   Peak out;
-  out.threads = key.ranks * key.threads, out.cores = key.cores, out.measured = now_in_utc();
+  out.threads = key.ranks * key.threads;
+  out.cores = key.cores;
+  out.measured = now_in_utc();
   out.dtype = dtype;
   const std::vector<double> machines = ranks.gather({&machine, 1});
   for (std::size_t r = 0; r < machines.size(); ++r) {

@@ -58,7 +58,10 @@ std::vector<TurnSpan> turn_spans(const plan::Plan& plan, const exec::Timeline& t
       last.back().end = span.end;
       if (!update) updates.clear();
     } else {
-      if (!update) out.insert(out.end(), updates.begin(), updates.end()), updates.clear();
+      if (!update) {
+        out.insert(out.end(), updates.begin(), updates.end());
+        updates.clear();
+      }
       last.push_back({turn, span.start, span.end});
     }
     update_waited = false;

@@ -28,8 +28,12 @@ void describe(Straggler& out, const RankStep& speed, const std::vector<RankStep>
   const auto look = [&](const char* what, double RankStep::*part) {
     const double mine = speed.*part,
                  theirs = median_of(others, [&](const RankStep&p) { return p.*part; });
-    if (mine - theirs > worst)
-      worst = mine - theirs, out.what = what, out.ms = mine, out.median_ms = theirs;
+    if (mine - theirs > worst) {
+      worst = mine - theirs;
+      out.what = what;
+      out.ms = mine;
+      out.median_ms = theirs;
+    }
   };
   look("compute", &RankStep::compute);
   look("data", &RankStep::data);
@@ -140,8 +144,10 @@ std::optional<std::vector<double>> RankSpeeds::better_shares(
   std::vector<double> out;
   bool unknown = false;
   for (double& s : speeds) {
-    if (s >= 1e300)
-      s = fastest / 20, unknown = true;  // had no sample: gets a few and shows what it can
+    if (s >= 1e300) {  // had no sample: gets a few and shows what it can
+      s = fastest / 20;
+      unknown = true;
+    }
     out.push_back(std::max(0.01, std::round(s / fastest * 1000) / 1000));
   }
   const auto longest = [&](const std::vector<double>& shares) {

@@ -23,7 +23,10 @@ std::string_view unwrapped(std::string_view name) {
   for (bool again = true; again;) {
     again = false;
     for (const std::string_view wrapper : wrappers)
-      if (name.starts_with(wrapper)) name.remove_prefix(wrapper.size()), again = true;
+      if (name.starts_with(wrapper)) {
+        name.remove_prefix(wrapper.size());
+        again = true;
+      }
   }
   return name;
 }

@@ -42,7 +42,8 @@ std::string norm_signature(const Attrs&, int operands) {
 Types infer_batch_norm(const Attrs& attrs, In in) {
   const BatchNorm& a = checked(attrs);
   const auto s = infer_shapes(norm_signature(attrs, static_cast<int>(in.size())), in);
-  check_counts(a), check_groups(a, in[1]);
+  check_counts(a);
+  check_groups(a, in[1]);
   CHECK(in.size() < 7 || in[6].dtype == in[0].dtype,
         "what is added to a batch norm has the element type of its result");
   Types out{{in[0].dtype, s[0], {}}};
@@ -66,7 +67,8 @@ std::string grad_signature(const Attrs& attrs, int) {
 Types infer_grad(const Attrs& attrs, In in) {
   const BatchNorm& a = checked(attrs);
   const auto s = infer_shapes(grad_signature(attrs, static_cast<int>(in.size())), in);
-  check_counts(a), check_groups(a, in[2]);
+  check_counts(a);
+  check_groups(a, in[2]);
   return {{in[0].dtype, s[0], {}}};
 }
 // y, g, x, mean, rstd, [x, mean, rstd of another norm], [h] -> dz, and the sums of dz
@@ -88,7 +90,8 @@ Types infer_relu_sums(const Attrs& attrs, In in) {
 Types infer_running(const Attrs& attrs, In in) {
   const BatchNorm& a = checked(attrs);
   const auto s = infer_shapes("c,c,gc,gc,c->c,c", in);
-  check_counts(a), check_groups(a, in[2]);
+  check_counts(a);
+  check_groups(a, in[2]);
   return {{in[0].dtype, s[0], {}}, {in[1].dtype, s[1], {}}};
 }
 

@@ -58,7 +58,8 @@ Types infer_reduce_scatter(const Attrs& attrs, In in) {
 Types infer_all_to_all(const Attrs& attrs, In in) {
   const Collective& a = std::get<Collective>(attrs);
   Type y = same(in);
-  extent(y.shape, a.dim), extent(y.shape, a.from);
+  extent(y.shape, a.dim);
+  extent(y.shape, a.from);
   if (!a.parts.empty()) {
     change(y.shape, a.dim, total(a.parts), mine(a, a.parts));
     change(y.shape, a.from, mine(a, a.from_parts), total(a.from_parts));

@@ -37,7 +37,8 @@ std::string conv_signature(const Attrs& attrs, int operands) {
 // filter.
 void check_factors(const Conv& a, In in) {
   if (in[0].dtype != DType::i8) {
-    check_rank(in[0], "an image batch"), check_rank(in[1], "a filter bank");
+    check_rank(in[0], "an image batch");
+    check_rank(in[1], "a filter bank");
     CHECK(in[0].dtype == in[1].dtype && a.scales == 0 && !a.out,
           "images and filters have one element type; those of i8 have scales");
     return;
@@ -79,7 +80,8 @@ Types infer_conv(const Attrs& attrs, In in) {
 Types infer_input_grad(const Attrs& attrs, In in) {
   const Conv& a = std::get<Conv>(attrs);
   CHECK(in.size() == 2, "conv_input_grad takes a gradient and filters");
-  check_rank(in[0], "a gradient"), check_rank(in[1], "a filter bank");
+  check_rank(in[0], "a gradient");
+  check_rank(in[1], "a filter bank");
   const Shape &g = in[0].shape, &f = in[1].shape;
   CHECK(g[1] == positions(a.rows, f[0], a.stride, a.pad) &&
             g[2] == positions(a.cols, f[1], a.stride, a.pad) && g[3] == f[3],
@@ -91,7 +93,8 @@ Types infer_input_grad(const Attrs& attrs, In in) {
 Types infer_filter_grad(const Attrs& attrs, In in) {
   const Conv& a = std::get<Conv>(attrs);
   CHECK(in.size() == 2, "conv_filter_grad takes a gradient and images");
-  check_rank(in[0], "a gradient"), check_rank(in[1], "an image batch");
+  check_rank(in[0], "a gradient");
+  check_rank(in[1], "an image batch");
   const Shape &g = in[0].shape, &x = in[1].shape;
   CHECK(g[0] == x[0] && g[1] == positions(x[1], a.rows, a.stride, a.pad) &&
             g[2] == positions(x[2], a.cols, a.stride, a.pad),
@@ -149,7 +152,8 @@ Types infer_max_pool_grad(const Attrs& attrs, In in) {
 }
 Grads max_pool_vjp(Builder& b, const Eqn& e, Grad g) {
   Pool a = std::get<Pool>(e.attrs);
-  a.rows = b.type(e.in[0]).shape[1], a.cols = b.type(e.in[0]).shape[2];
+  a.rows = b.type(e.in[0]).shape[1];
+  a.cols = b.type(e.in[0]).shape[2];
   return {b.emit1(Op::max_pool_grad, a, {g[0], e.out[1]}, "dx")};
 }
 

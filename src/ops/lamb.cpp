@@ -50,7 +50,8 @@ void local_segments(Attrs& attrs, const Part& part) {
   };
   for (std::size_t i = 0; i < a.offsets.size(); ++i) {
     const std::int64_t begin = inside(a.offsets[i]), end = inside(a.offsets[i] + a.sizes[i]);
-    a.offsets[i] = begin, a.sizes[i] = end - begin;
+    a.offsets[i] = begin;
+    a.sizes[i] = end - begin;
   }
 }
 

@@ -219,12 +219,16 @@ std::string place_reshape(const Attrs& attrs, In in, In) {
   std::int64_t before_i = 1, before_j = 1;
   while (i < from.size() || j < to.size()) {
     if (i < from.size() && j < to.size() && before_i == before_j && from[i] == to[j]) {
-      a += next, b += next++;
-      before_i *= from[i++], before_j *= to[j++];
+      a += next;
+      b += next++;
+      before_i *= from[i++];
+      before_j *= to[j++];
     } else if (j >= to.size() || (i < from.size() && before_i * from[i] <= before_j * to[j])) {
-      a += {next++, '!'}, before_i *= from[i++];
+      a += {next++, '!'};
+      before_i *= from[i++];
     } else {
-      b += {next++, '!'}, before_j *= to[j++];
+      b += {next++, '!'};
+      before_j *= to[j++];
     }
   }
   return a + "->" + b;

@@ -54,7 +54,10 @@ Matched match(const Study& a, const Study& b) {
       for (const Part& q : a.parts)
         if (q.name == part.name)
           for (const Point& o : q.points)
-            if (!before && !found.contains(&o) && same_point(o, p)) before = &o, before_part = &q;
+            if (!before && !found.contains(&o) && same_point(o, p)) {
+              before = &o;
+              before_part = &q;
+            }
       if (before) {
         found.insert(before);
         out.pairs.push_back({&part, before_part, before, &p, whole_name(part, p)});
@@ -95,7 +98,10 @@ std::string why_none(const Study& a, const Study& b, const Matched& m) {
   std::set<std::string> first, second;
   for (const Part& part : a.parts) first.insert(part.name);
   bool common = false;
-  for (const Part& part : b.parts) second.insert(part.name), common |= first.contains(part.name);
+  for (const Part& part : b.parts) {
+    second.insert(part.name);
+    common |= first.contains(part.name);
+  }
   const auto listed_names = [](const std::set<std::string>& names) {
     std::string out;
     for (const std::string& n : names) out += (out.empty() ? "" : ", ") + shorten(n, 60);
@@ -127,7 +133,10 @@ std::vector<Quantity> quantities(const PairOfPoints& p) {
   const char* named = time == measures::epoch_seconds     ? "time of an epoch"
                       : time == measures::latency_seconds ? "time of a batch"
                                                           : "time of a step";
-  if (!both(time)) time = measures::step_seconds, named = "time of a step";
+  if (!both(time)) {
+    time = measures::step_seconds;
+    named = "time of a step";
+  }
   const bool measured = both(measures::measured);
   return {{named, time, seconds_text, Change::ratio},
           {"images/s", measures::images_per_s, three, Change::ratio},
@@ -296,7 +305,8 @@ std::string write_comparison(const Study& a, const Study& b, const std::string& 
     for (const std::string& s : names) body += "<li>" + escape(s) + "</li>\n";
     body += "</ul>\n";
   };
-  only(m.only_a, first, "only-first"), only(m.only_b, second, "only-second");
+  only(m.only_a, first, "only-first");
+  only(m.only_b, second, "only-second");
   const std::filesystem::path out = folder;
   write_whole((out / "data" / "comparison.csv").string(), csv.str());
   std::string path = (out / "comparison.html").string();

@@ -127,7 +127,10 @@ void overlay(PageBuilder& page, const std::vector<NamedRun>& runs, const char* f
 
 LineFigure axes(const char* title, const char* x, const char* y, bool from_zero) {
   LineFigure f;
-  f.title = title, f.x_label = x, f.y_label = y, f.from_zero = from_zero;
+  f.title = title;
+  f.x_label = x;
+  f.y_label = y;
+  f.from_zero = from_zero;
   return f;
 }
 

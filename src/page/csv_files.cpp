@@ -130,8 +130,10 @@ std::vector<std::pair<std::string, std::string>> csv_files(const Study& study) {
               .number(e.train_top1);
           epochs.number(e.test_loss).number(e.test_top1).number(e.barrier_wait).end();
         }
-        for (const auto& [step, loss] : r.losses)
-          csv_key(losses, part, point, repeat), losses.whole(step).number(loss).end();
+        for (const auto& [step, loss] : r.losses) {
+          csv_key(losses, part, point, repeat);
+          losses.whole(step).number(loss).end();
+        }
         for (std::size_t i = 0; i < r.by_rank.size(); ++i) {
           const RankRecord& k = r.by_rank[i];
           csv_key(ranks, part, point, repeat);
@@ -144,8 +146,8 @@ std::vector<std::pair<std::string, std::string>> csv_files(const Study& study) {
         }
         for (const PartRecord& p : r.parts) {
           csv_key(parts, part, point, repeat);
-          parts.text(p.name).number(p.seconds).number(p.share).whole(p.count).end(),
-              any_parts = true;
+          parts.text(p.name).number(p.seconds).number(p.share).whole(p.count).end();
+          any_parts = true;
         }
       }
   for (const ClaimResult& c : study.claims)

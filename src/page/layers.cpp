@@ -45,8 +45,10 @@ double layer_seconds(const RunRecord& r, const std::string& wanted) {
   for (const PartRecord& p : r.parts)
     if ((p.count > 1 || !repeats(r)) &&
         (wanted.empty() || p.name == wanted || family_of(p.name) == wanted) &&
-        std::isfinite(p.seconds))
-      sum += p.seconds, found = true;
+        std::isfinite(p.seconds)) {
+      sum += p.seconds;
+      found = true;
+    }
   return found ? sum : kUnknown;
 }
 

@@ -87,7 +87,8 @@ void technique_times(PageBuilder& page, const Part& part) {
   const TimeMeasure time = time_of(part);
   const std::vector<SameWork> groups = same_work(part);
   DotFigure f;
-  f.title = "Time of " + time.what, f.x_label = time.label;
+  f.title = "Time of " + time.what;
+  f.x_label = time.label;
   std::size_t left_out = 0;
   for (const SameWork& group : groups) {
     std::vector<DotRow> rows;
@@ -98,11 +99,16 @@ void technique_times(PageBuilder& page, const Part& part) {
         row.name = p->technique.empty() ? point_name(part, *p) : p->technique;
         if (row.name.empty()) row.name = "run";
         row.mark = {.y = s.median, .note = s.n > 1 ? fmt::format("n = {}", s.n) : ""};
-        if (s.n > 1) row.mark.low = s.low, row.mark.high = s.high;
+        if (s.n > 1) {
+          row.mark.low = s.low;
+          row.mark.high = s.high;
+        }
         row.value = seconds_text(s.median);
         row.colour = ranks_of(*p) == 1 ? 1 : 0;
-        if (groups.size() == 1 && !std::isfinite(f.reference) && ranks_of(*p) == 1)
-          f.reference = s.median, f.reference_name = row.name;
+        if (groups.size() == 1 && !std::isfinite(f.reference) && ranks_of(*p) == 1) {
+          f.reference = s.median;
+          f.reference_name = row.name;
+        }
         rows.push_back(std::move(row));
       }
     std::stable_sort(rows.begin(), rows.end(),
@@ -125,7 +131,8 @@ void time_and_memory(PageBuilder& page, const Part& part) {
   const TimeMeasure time = time_of(part);
   const MemoryMeasure memory = memory_of(part);
   ScatterFigure f;
-  f.title = "Time against memory", f.x_label = time.label;
+  f.title = "Time against memory";
+  f.x_label = time.label;
   f.y_label = memory.planned ? "planned memory of the rank with most, MB"
                              : "memory of the rank with most, MB";
   std::size_t known = 0, left_out = 0;
@@ -163,8 +170,11 @@ void accuracy_figures(PageBuilder& page, const Part& part) {
   const bool numeric = !part.axis.empty() && !series_of(part).empty();
   if (numeric) {
     LineFigure f;
-    f.title = "Accuracy", f.x_label = axis_label(part.axis),
-    f.y_label = "test top-1 after the last epoch", f.percent_y = true, f.from_zero = false;
+    f.title = "Accuracy";
+    f.x_label = axis_label(part.axis);
+    f.y_label = "test top-1 after the last epoch";
+    f.percent_y = true;
+    f.from_zero = false;
     f.marks_are_x = f.few_are_dots = true;
     double least = 1e308, most = 0;
     for (const PointSeries& s : series_of(part)) {
@@ -173,7 +183,8 @@ void accuracy_figures(PageBuilder& page, const Part& part) {
         if (const Spread v = spread_of(*p, measures::top1); v.known()) {
           line.marks.push_back({x, v.mean, v.n > 1 ? v.low : kUnknown, v.n > 1 ? v.high : kUnknown,
                                 fmt::format("{} seeds", v.n)});
-          least = std::min(least, x), most = std::max(most, x);
+          least = std::min(least, x);
+          most = std::max(most, x);
         }
       if (!line.marks.empty()) f.lines.push_back(std::move(line));
     }

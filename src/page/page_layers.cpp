@@ -30,7 +30,8 @@ struct Bars {
 void shares_figure(PageBuilder& page, const Part& part, const std::vector<PointGroup>& groups,
                    const Bars& bars) {
   BarFigure f;
-  f.title = bars.title, f.caption = bars.caption;
+  f.title = bars.title;
+  f.caption = bars.caption;
   f.x_label = has_layers(part) ? "share of one layer, %" : "share of the time, %";
   f.parts = bars.names;
   if (bars.rest) f.parts.emplace_back("smaller parts");

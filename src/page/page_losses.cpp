@@ -60,7 +60,9 @@ void loss_difference_figure(PageBuilder& page, const Part& part) {
   const bool one_base = std::all_of(
       pairs.begin(), pairs.end(), [&](const LossPair& p) { return p.base == pairs.front().base; });
   f.title = one_base && !base.empty() ? "Loss, against " + base : "Loss, against the first";
-  f.x_label = "step", f.y_label = "|difference of the loss|, logarithmic", f.log10_y = true;
+  f.x_label = "step";
+  f.y_label = "|difference of the loss|, logarithmic";
+  f.log10_y = true;
   std::vector<std::string> equal, beyond;
   for (const LossPair& pair : pairs) {
     Line line = apart(part, pair);

@@ -35,9 +35,12 @@ using EpochValue = double (*)(const EpochRecord&);
 LineFigure curve(const Part& part, const char* title, const char* y_label, EpochValue value,
                  bool by_time) {
   LineFigure f;
-  f.title = title, f.y_label = y_label,
-  f.x_label = by_time ? "seconds since the start, with evaluations" : "epoch", f.from_zero = false,
-  f.from_zero_x = by_time, f.marks_are_x = !by_time;
+  f.title = title;
+  f.y_label = y_label;
+  f.x_label = by_time ? "seconds since the start, with evaluations" : "epoch";
+  f.from_zero = false;
+  f.from_zero_x = by_time;
+  f.marks_are_x = !by_time;
   for (const Point& point : part.points) {
     if (f.lines.size() == most_curves) break;
     const std::string named = point_name(part, point);
@@ -48,8 +51,10 @@ LineFigure curve(const Part& part, const char* title, const char* y_label, Epoch
     } else {
       std::vector<std::vector<double>> at;
       for (const RunRecord* r : records_of(point))
-        for (std::size_t i = 0; i < r->epochs.size(); ++i)
-          at.resize(std::max(at.size(), i + 1)), at[i].push_back(value(r->epochs[i]));
+        for (std::size_t i = 0; i < r->epochs.size(); ++i) {
+          at.resize(std::max(at.size(), i + 1));
+          at[i].push_back(value(r->epochs[i]));
+        }
       for (std::size_t i = 0; i < at.size(); ++i)
         if (const Spread s = spread_of(at[i]); s.known())
           line.marks.push_back({static_cast<double>(i + 1), s.mean, s.n > 1 ? s.low : kUnknown,
@@ -66,7 +71,9 @@ LineFigure curve(const Part& part, const char* title, const char* y_label, Epoch
 
 LineFigure step_losses(const Part& part) {
   LineFigure f;
-  f.title = "Training loss", f.y_label = "loss of the batch", f.x_label = "step",
+  f.title = "Training loss";
+  f.y_label = "loss of the batch";
+  f.x_label = "step";
   f.from_zero = false;
   for (const Point& point : part.points) {
     if (f.lines.size() == most_curves) break;
@@ -114,11 +121,14 @@ void part_section(PageBuilder& page, const Part& part) {
   switch (part.kind) {
     case PartKind::strong:
     case PartKind::weak:
-      scaling_figures(page, part), memory_figure(page, part), curve_figures(page, part);
+      scaling_figures(page, part);
+      memory_figure(page, part);
+      curve_figures(page, part);
       break;
     case PartKind::batch:
     case PartKind::accumulation:
-      batch_figures(page, part), curve_figures(page, part);
+      batch_figures(page, part);
+      curve_figures(page, part);
       break;
     case PartKind::techniques:
       technique_figures(page, part);
@@ -135,7 +145,8 @@ void part_section(PageBuilder& page, const Part& part) {
 
 void breakdown_figure(PageBuilder& page, const Part& part) {
   BarFigure f;
-  f.title = "Where a step goes", f.x_label = "ms a step, mean over ranks of the sampled steps";
+  f.title = "Where a step goes";
+  f.x_label = "ms a step, mean over ranks of the sampled steps";
   f.parts = {"compute", "exposed communication", "wait for others", "data", "host"};
   f.beside = "hidden communication, beside compute";
   f.caption =
@@ -217,7 +228,8 @@ void curve_figures(PageBuilder& page, const Part& part) {
     std::size_t longest = 0;
     for (const Line& line : f.lines) longest = std::max(longest, line.marks.size());
     if (longest < 2) return;
-    f.percent_y = shares, f.caption = several ? caption : "";
+    f.percent_y = shares;
+    f.caption = several ? caption : "";
     if (part.points.size() > most_curves)
       f.caption += fmt::format("{}The first {} points of {}.", several ? " " : "", most_curves,
                                part.points.size());

@@ -38,7 +38,10 @@ Table outcome_table(const RunRecord& r) {
 void step_figure(PageBuilder& page, const RunRecord& r, const char* file, const char* title,
                  const char* y_label, double StepRecord::*value, bool from_zero) {
   LineFigure f;
-  f.title = title, f.x_label = "step", f.y_label = y_label, f.from_zero = from_zero;
+  f.title = title;
+  f.x_label = "step";
+  f.y_label = y_label;
+  f.from_zero = from_zero;
   Line line{.name = "", .marks = {}, .look = LineLook::plain};
   for (const StepRecord& s : r.thinned)
     if (std::isfinite(s.*value)) line.marks.push_back({static_cast<double>(s.step), s.*value});
@@ -52,8 +55,12 @@ void train_and_test(PageBuilder& page, const RunRecord& r, const char* file, con
                     const char* y_label, double EpochRecord::*train, double EpochRecord::*test,
                     bool shares) {
   LineFigure f;
-  f.title = title, f.x_label = "epoch", f.y_label = y_label, f.from_zero = false;
-  f.percent_y = shares, f.marks_are_x = f.few_are_dots = true;
+  f.title = title;
+  f.x_label = "epoch";
+  f.y_label = y_label;
+  f.from_zero = false;
+  f.percent_y = shares;
+  f.marks_are_x = f.few_are_dots = true;
   for (const auto& [name, value] : {std::pair("train", train), std::pair("test", test)}) {
     Line line{.name = name, .marks = {}};
     for (std::size_t i = 0; i < r.epochs.size(); ++i)
@@ -84,7 +91,9 @@ void class_figure(PageBuilder& page, const Predictions& p) {
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return share(a) < share(b); });
   DotFigure f;
-  f.title = "Accuracy by class", f.x_label = "share of the class that was right", f.percent = true;
+  f.title = "Accuracy by class";
+  f.x_label = "share of the class that was right";
+  f.percent = true;
   for (std::size_t i = 0; i < std::min(order.size(), most_class_bars); ++i) {
     DotRow row;
     row.name = p.classes[order[i]];

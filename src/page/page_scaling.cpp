@@ -22,13 +22,17 @@ Mark mark_of(double x, const Spread& s) {
 LineFigure along_axis(const Part& part, const std::string& title, const std::string& y_label,
                       Measure measure) {
   LineFigure f;
-  f.title = title, f.x_label = axis_label(part.axis), f.y_label = y_label,
+  f.title = title;
+  f.x_label = axis_label(part.axis);
+  f.y_label = y_label;
   f.log2_x = f.marks_are_x = f.few_are_dots = true;
   for (const PointSeries& s : series_of(part)) {
     Line line{s.name, {}};
     for (const auto& [x, point] : s.points)
-      if (const Spread v = spread_of(*point, measure); v.known())
-        line.marks.push_back(mark_of(x, v)), f.log2_x &= x > 0;
+      if (const Spread v = spread_of(*point, measure); v.known()) {
+        line.marks.push_back(mark_of(x, v));
+        f.log2_x &= x > 0;
+      }
     if (!line.marks.empty()) f.lines.push_back(std::move(line));
   }
   return f;
@@ -46,8 +50,8 @@ std::vector<double> all_ranks(const std::vector<Scaling>& all) {
 LineFigure speedup_figure(const Part& part, const std::vector<Scaling>& all) {
   LineFigure f;
   f.title = part.kind == PartKind::weak ? "Scaled speed-up" : "Speed-up";
-  f.x_label = axis_label(part.axis),
-  f.y_label = "times as fast as the fewest " + axis_label(part.axis),
+  f.x_label = axis_label(part.axis);
+  f.y_label = "times as fast as the fewest " + axis_label(part.axis);
   f.log2_x = f.marks_are_x = f.few_are_dots = true;
   const double base =
       all.empty() || all.front().points.empty() ? 1 : all.front().points.front().ranks;
@@ -81,7 +85,8 @@ LineFigure speedup_figure(const Part& part, const std::vector<Scaling>& all) {
 
 LineFigure efficiency_figure(const Part& part, const std::vector<Scaling>& all) {
   LineFigure f;
-  f.title = "Efficiency", f.x_label = axis_label(part.axis),
+  f.title = "Efficiency";
+  f.x_label = axis_label(part.axis);
   f.y_label = "share of the ideal speed-up";
   f.log2_x = f.marks_are_x = f.percent_y = f.few_are_dots = true;
   Line ideal{"ideal", {}, LineLook::ideal};
@@ -206,7 +211,8 @@ void batch_figures(PageBuilder& page, const Part& part) {
   breakdown_figure(page, part);
   LineFigure top = along_axis(part, "Accuracy against " + over, "test top-1 after the last epoch",
                               measures::top1);
-  top.percent_y = true, top.from_zero = false;
+  top.percent_y = true;
+  top.from_zero = false;
   add("accuracy", top, "Median over seeds; bars reach from the worst to the best.");
   memory_figure(page, part);
 }

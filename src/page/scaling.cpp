@@ -45,7 +45,9 @@ std::vector<Scaling> scaling_of(const Part& part) {
     for (const auto& [x, point] : series.points) {
       if (!(x > 0)) continue;
       ScalingPoint p;
-      p.point = point, p.ranks = x, p.time = spread_of(*point, time.of);
+      p.point = point;
+      p.ranks = x;
+      p.time = spread_of(*point, time.of);
       if (!p.time.known() || !(p.time.low > 0)) continue;
       s.points.push_back(p);
     }
@@ -58,12 +60,14 @@ std::vector<Scaling> scaling_of(const Part& part) {
       const double work = s.weak ? p.ideal : 1;  // weak: so much more of it
       const bool first = &p == &s.points.front();
       p.speedup = work * base.time.median / p.time.median;
-      p.low = first ? kUnknown : work * base.time.low / p.time.high,
+      p.low = first ? kUnknown : work * base.time.low / p.time.high;
       p.high = first ? kUnknown : work * base.time.high / p.time.low;
       p.efficiency = p.speedup / p.ideal;
       const Breakdown b = breakdown_of(*p.point);
       if (const double step = step_of(b); step > 0) {
-        p.exposed = b.comm_exposed / step, p.wait = b.wait / step, p.data = b.data / step,
+        p.exposed = b.comm_exposed / step;
+        p.wait = b.wait / step;
+        p.data = b.data / step;
         p.host = b.host / step;
         const double slowest = slowest_compute(*p.point);
         p.slowest = std::max(0.0, (slowest - b.compute) / step);
@@ -78,7 +82,10 @@ std::vector<Scaling> scaling_of(const Part& part) {
       p.cores = core_limit(*p.point, p.ideal);
       if (!first && !shares_cores(p)) fit.emplace_back(p.ideal, p.speedup);
     }
-    if (!s.weak) s.serial = amdahl(fit), s.fitted = static_cast<int>(fit.size());
+    if (!s.weak) {
+      s.serial = amdahl(fit);
+      s.fitted = static_cast<int>(fit.size());
+    }
     out.push_back(std::move(s));
   }
   return out;

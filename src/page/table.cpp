@@ -130,6 +130,9 @@ Csv& Csv::whole(std::int64_t value) {
   return *this;
 }
 
-void Csv::end() { out_ += "\r\n", first_ = true; }
+void Csv::end() {
+  out_ += "\r\n";
+  first_ = true;
+}
 
 }  // namespace tessera::report

@@ -100,7 +100,8 @@ Tile scaling(const Part& part) {
   for (const Scaling& s : all) {
     if (s.points.size() < 2 || !std::isfinite(s.points.back().speedup)) continue;
     const double reached = s.points.back().speedup;
-    low = std::min(low, reached), high = std::max(high, reached);
+    low = std::min(low, reached);
+    high = std::max(high, reached);
     if (!best || reached > best->points.back().speedup) best = &s;
   }
   if (!best) return {};
@@ -126,7 +127,11 @@ Tile same_loss(const Part& part) {
       for (const double d : losses_apart(*p, *first))
         if (std::isfinite(d)) {
           any = true;
-          if (std::abs(d) > most) most = std::abs(d), whose = p, base = first;
+          if (std::abs(d) > most) {
+            most = std::abs(d);
+            whose = p;
+            base = first;
+          }
         }
       compared += any;
     }
@@ -165,7 +170,10 @@ Tile largest_part(const Part& part) {
   for (const std::string& family : layer_families(part))
     for (const Point& p : part.points)
       if (const Spread share = layer_share(p, family); whose.empty() || share.median > most.median)
-        if (share.known() && share.median > 0) most = share, whose = family;
+        if (share.known() && share.median > 0) {
+          most = share;
+          whose = family;
+        }
   if (whose.empty()) return {};
   return {"Largest part", two(100 * most.median) + "%",
           fmt::format("{} of {}, at most, {}", whose, has_layers(part) ? "a layer" : "the time",
@@ -241,7 +249,10 @@ std::string two_bytes(double bytes) {
   if (!std::isfinite(bytes)) return "–";
   static constexpr std::array<const char*, 5> units = {"B", "kB", "MB", "GB", "TB"};
   std::size_t unit = 0;
-  while (std::abs(bytes) >= 995 && unit + 1 < units.size()) bytes /= 1000, ++unit;
+  while (std::abs(bytes) >= 995 && unit + 1 < units.size()) {
+    bytes /= 1000;
+    ++unit;
+  }
   return two(bytes) + " " + units[unit];
 }
 

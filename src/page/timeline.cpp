@@ -95,7 +95,8 @@ Timeline read_timeline(const std::string& text, const std::string& where) {
   for (const RawEvent& e : events) until = std::max(until, e.end);
   if (ends.size() >= 2) {
     const std::size_t chosen = std::max<std::size_t>(1, ends.size() / 2);
-    from = ends[chosen - 1], until = ends[chosen];
+    from = ends[chosen - 1];
+    until = ends[chosen];
   }
   out.span = (until - from) * 1e-3;
   for (const RawEvent& e : events) {

@@ -46,14 +46,16 @@ Tally tally(const Part& part) {
     int done = 0;
     for (const Repeat& r : p.repeats) {
       ++t.runs;
-      if (r.outcome == Outcome::done && r.record)
-        ++t.done, ++done;
-      else if (r.outcome == Outcome::failed)
+      if (r.outcome == Outcome::done && r.record) {
+        ++t.done;
+        ++done;
+      } else if (r.outcome == Outcome::failed) {
         ++t.failed;
-      else if (!part.missing.empty() && r.outcome == Outcome::waiting)
+      } else if (!part.missing.empty() && r.outcome == Outcome::waiting) {
         ++t.not_run;
-      else
+      } else {
         ++t.open;
+      }
     }
     t.most_repeats = std::max(t.most_repeats, done);
   }
@@ -64,8 +66,12 @@ Tally tally(const Study& study) {
   Tally t;
   for (const Part& part : study.parts) {
     const Tally p = tally(part);
-    t.runs += p.runs, t.done += p.done, t.failed += p.failed, t.open += p.open,
-        t.not_run += p.not_run, t.most_repeats = std::max(t.most_repeats, p.most_repeats);
+    t.runs += p.runs;
+    t.done += p.done;
+    t.failed += p.failed;
+    t.open += p.open;
+    t.not_run += p.not_run;
+    t.most_repeats = std::max(t.most_repeats, p.most_repeats);
   }
   return t;
 }

@@ -99,8 +99,9 @@ std::string counted(const std::vector<SameWork>& groups, Measure measure, const 
       ++found->second;
     }
     const Difference d = difference(all[0].value, all[1].value);
-    shared += n > 1, within += n == 1 && d == Difference::within,
-        once += n == 1 && d == Difference::single && !exact;
+    shared += n > 1;
+    within += n == 1 && d == Difference::within;
+    once += n == 1 && d == Difference::single && !exact;
   }
   if (compared == 0) return "";
   std::stable_sort(leaders.begin(), leaders.end(),
@@ -198,7 +199,11 @@ std::string losses_differ(const Part& part) {
     const Point* first = baseline_of(part, p);
     if (!first || first == &p) continue;
     for (const double d : losses_apart(p, *first))
-      if (std::isfinite(d) && std::abs(d) > most) most = std::abs(d), whose = &p, base = first;
+      if (std::isfinite(d) && std::abs(d) > most) {
+        most = std::abs(d);
+        whose = &p;
+        base = first;
+      }
   }
   if (!whose) return "";
   return loss_sentence(*base, called(part, *base), most, called(part, *whose));

@@ -13,7 +13,10 @@ void Footprint::add(const Plan& plan) {
     Room& room = it->second;
     CHECK(fresh || room.bytes == buffer.bytes,
           "two plans disagree about the size of " + buffer.name);
-    if (room.aside != buffer.aside) room.aside = false, room.home = ir::Home::device;
+    if (room.aside != buffer.aside) {
+      room.aside = false;
+      room.home = ir::Home::device;
+    }
     CHECK(room.home == buffer.home || buffer.aside,
           "two plans disagree about where " + buffer.name + " is");
     room.shared |= buffer.shared;

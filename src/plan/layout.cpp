@@ -25,8 +25,10 @@ Layout by_time(const std::vector<Interval>& intervals) {
   std::int64_t live = 0;
   auto release = [&](std::int64_t offset, std::int64_t bytes) {
     auto next = gaps.lower_bound(offset);
-    if (next != gaps.end() && offset + bytes == next->first)
-      bytes += next->second, next = gaps.erase(next);
+    if (next != gaps.end() && offset + bytes == next->first) {
+      bytes += next->second;
+      next = gaps.erase(next);
+    }
     if (next != gaps.begin())
       if (auto before = std::prev(next); before->first + before->second == offset) {
         before->second += bytes;
@@ -63,7 +65,10 @@ Layout by_time(const std::vector<Interval>& intervals) {
     }
     closing.emplace(now.last, i);
     live += now.bytes;
-    if (live > out.live) out.live = live, out.peak_step = now.first;
+    if (live > out.live) {
+      out.live = live;
+      out.peak_step = now.first;
+    }
   }
   return out;
 }
@@ -104,8 +109,10 @@ Layout lay_out(const std::vector<Interval>& intervals) {
   constexpr std::size_t most = 8192;  // the second strategy is quadratic
   Layout out = by_time(intervals);
   if (out.bytes == out.live || intervals.size() > most) return out;
-  if (Layout other = by_size(intervals); other.bytes < out.bytes)
-    out.offsets = std::move(other.offsets), out.bytes = other.bytes;
+  if (Layout other = by_size(intervals); other.bytes < out.bytes) {
+    out.offsets = std::move(other.offsets);
+    out.bytes = other.bytes;
+  }
   return out;
 }
 

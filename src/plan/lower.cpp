@@ -166,7 +166,8 @@ void write_outputs(Plan& plan, StepWriter& writer, const Target& target) {
   for (const Output& o : program.outputs) {
     Slot to = writer.slot(o.updates.empty() ? o.var : program.input(o.updates)->var);
     if (const Slot from = to; from && o.updates.empty()) {
-      to.base = Slot::result, to.offset = plan.result_bytes;
+      to.base = Slot::result;
+      to.offset = plan.result_bytes;
       plan.result_bytes += target.aligned(to.type.bytes());
       writer.copy("result", from, to);
     }
@@ -259,7 +260,8 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   plan.shared_bytes = arena.shared_bytes;
   plan.live_bytes = arena.live();
   plan.persistent = a.persistent;
-  plan.feed_bytes = a.feed_bytes, plan.copies = target.copies;
+  plan.feed_bytes = a.feed_bytes;
+  plan.copies = target.copies;
 
   StepWriter writer(plan, a, arena, pieces, staging);
   for (std::size_t i = 0; i < program.eqns.size(); ++i) {

@@ -42,7 +42,10 @@ struct Finder {
       : p(program), fixed(p.values.size()), made(p.values.size()), root(p.values.size()) {
     for (std::size_t v = 0; v < root.size(); ++v) root[v] = static_cast<Var>(v);
     for (const Input& in : p.inputs)
-      if (holds_weights(in)) fixed[at(in.var)] = true, made[at(in.var)] = in.name;
+      if (holds_weights(in)) {
+        fixed[at(in.var)] = true;
+        made[at(in.var)] = in.name;
+      }
   }
 
   bool is_fixed(const Eqn& e) const {

@@ -22,7 +22,10 @@ class Purposes {
         return v != none && param_[at(v)];
       });
       for (Var v : e.out)
-        if (v != none) maker_[at(v)] = &e, param_[at(v)] = params_only;
+        if (v != none) {
+          maker_[at(v)] = &e;
+          param_[at(v)] = params_only;
+        }
     }
   }
 
@@ -95,7 +98,8 @@ std::vector<CommRow> communication(const Plan& plan) {
         return r.phase == now.phase && r.op == now.op && r.axis == now.axis && r.what == now.what;
       });
       if (row == rows.end()) row = rows.insert(row, now);
-      ++row->count, row->bytes += message.bytes;
+      ++row->count;
+      row->bytes += message.bytes;
     }
   }
   std::stable_sort(rows.begin(), rows.end(),

@@ -54,8 +54,10 @@ Clock compare_clocks(const Ranks& ranks) {
         world.send(bytes_of(answer), 0, tag);
         world.recv(bytes_of(answer), 0, tag);
         const std::int64_t after = steady_ns();
-        if (after - before < shortest)
-          shortest = after - before, out = {answer - (before + shortest / 2), shortest / 2};
+        if (after - before < shortest) {
+          shortest = after - before;
+          out = {answer - (before + shortest / 2), shortest / 2};
+        }
       }
     }
   }

@@ -44,7 +44,9 @@ const std::string less_memory =
 void leave_stopped_part(const HeartbeatFolder& folder, int rank, pid_t child,
                         const comm::Heartbeat& heartbeat) {
   Seen seen;
-  seen.rank = rank, seen.host = host_name(), seen.pid = child;
+  seen.rank = rank;
+  seen.host = host_name();
+  seen.pid = child;
   leave_part(folder, rank, dump_part(seen, heartbeat, kernel_stack_of(child, "    ")));
 }
 
@@ -53,7 +55,8 @@ void show_last(const HeartbeatFolder& folder, int rank, pid_t child,
                const comm::Heartbeat& heartbeat) {
   Seen seen = folder.read(rank).value_or(Seen());
   if (seen.pid != child) return;  // it has none yet
-  ++seen.tick, seen.look = heartbeat.look();
+  ++seen.tick;
+  seen.look = heartbeat.look();
   folder.write(seen);
 }
 
@@ -66,7 +69,10 @@ struct Requests {
     // A terminal that is gone is no second request, nor is what follows at once.
     const bool again =
         signal != SIGHUP && (now - first) / std::chrono::nanoseconds(1) > same_request_ns(signal);
-    if (count == 0 || again) last = signal, ++count;
+    if (count == 0 || again) {
+      last = signal;
+      ++count;
+    }
   }
   std::chrono::steady_clock::time_point first;
 };

@@ -71,7 +71,9 @@ std::optional<comm::Look::Call> call_from(const json& j, std::size_t groups) {
 
 Seen this_process(int rank) {
   Seen out;
-  out.rank = rank, out.host = host_name(), out.pid = ::getpid(),
+  out.rank = rank;
+  out.host = host_name();
+  out.pid = ::getpid();
   out.started = stat_of(out.pid).started;
   return out;
 }
@@ -118,10 +120,16 @@ std::optional<Seen> HeartbeatFolder::read(int rank) const {
   try {
     const json j = json::parse(file_text(path_ / fmt::format("rank-{}", rank), record_bytes));
     Seen out;
-    out.rank = rank, out.host = j.at("host"), out.pid = j.at("pid"), out.started = j.at("started"),
-    out.tick = j.at("tick"), out.ended = j.at("ended");
-    out.look.idle_s = j.at("idle_s"), out.look.doing = j.at("doing"),
-    out.look.inside = j.at("inside"), out.look.disk = j.at("disk");
+    out.rank = rank;
+    out.host = j.at("host");
+    out.pid = j.at("pid");
+    out.started = j.at("started");
+    out.tick = j.at("tick");
+    out.ended = j.at("ended");
+    out.look.idle_s = j.at("idle_s");
+    out.look.doing = j.at("doing");
+    out.look.inside = j.at("inside");
+    out.look.disk = j.at("disk");
     for (const json& g : j.at("groups"))
       out.look.groups.push_back({g.at(0), g.at(1), g.at(2), g.at(3)});
     out.look.waits = call_from(j.at("waits"), out.look.groups.size());

@@ -203,10 +203,12 @@ std::optional<std::vector<Host>> HostProbe::poll() {
   for (Asked& asked : asked_) {
     int status = 0;
     if (asked.process <= 0) continue;
-    if (::waitpid(asked.process, &status, WNOHANG) == asked.process)
-      asked.answers = WIFEXITED(status) && WEXITSTATUS(status) == 0, asked.process = -1;
-    else if (!late)
+    if (::waitpid(asked.process, &status, WNOHANG) == asked.process) {
+      asked.answers = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+      asked.process = -1;
+    } else if (!late) {
       return std::nullopt;
+    }
   }
   std::vector<Host> out;
   for (const Asked& asked : asked_)

@@ -104,11 +104,13 @@ int as_mpi_rank(const config::Config& config, const std::function<int(comm::Comm
     // The process whose guard saw a rank end says so, and that ends us.
     if (error.kind == ErrorKind::rank_lost) std::this_thread::sleep_for(std::chrono::seconds(2));
     if (error.kind != ErrorKind::rank_lost) ends();
-    reason = std::string("error: ") + error.what(), code = error.exit_code();
+    reason = std::string("error: ") + error.what();
+    code = error.exit_code();
   } catch (const std::exception& thrown) {
     const Error error = as_error(thrown);
     ends();
-    reason = std::string("error: ") + error.what(), code = error.exit_code();
+    reason = std::string("error: ") + error.what();
+    code = error.exit_code();
   }
   world->abort(reason, tell_launcher(code));
   return code;
@@ -266,7 +268,8 @@ int on_each_host(const config::Config& config, char** argv,
   for (char** word = argv + 1; *word; ++word) start.arguments.emplace_back(*word);
   start.ranks =
       hosts.empty() ? static_cast<int>(config.run.np) : static_cast<int>(start.hosts.size());
-  start.asked = start.ranks, start.out = config.run.out;
+  start.asked = start.ranks;
+  start.out = config.run.out;
   start.crowded = hosts.empty() && start.ranks > available_cores();
   const JobEnd end = run_job(start, StopSignals(), [](std::int64_t) { return false; });
   if (!end.error.empty()) say_lines(stderr, "error: " + end.error + "\n");

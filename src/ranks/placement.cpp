@@ -128,7 +128,10 @@ std::string place_ranks(const std::string& how, comm::Comm& world) {
   const std::vector<Cpu> cpus = own_cpus();
   std::vector<int> numbers;
   std::set<int> nodes;
-  for (const Cpu& cpu : cpus) numbers.push_back(cpu.number), nodes.insert(cpu.node);
+  for (const Cpu& cpu : cpus) {
+    numbers.push_back(cpu.number);
+    nodes.insert(cpu.node);
+  }
   std::sort(numbers.begin(), numbers.end());
   const std::string machine = boot_id() + "\n" + host_name(), mine = cpu_list(numbers);
   const std::vector<std::string> machines = ranks.gather_text(machine),
@@ -138,7 +141,8 @@ std::string place_ranks(const std::string& how, comm::Comm& world) {
   for (std::size_t rank = 0; rank < machines.size(); ++rank) {
     if (machines[rank] != machine) continue;
     if (static_cast<int>(rank) == world.rank()) place = here;
-    ++here, bound |= masks[rank] != mine;
+    ++here;
+    bound |= masks[rank] != mine;
   }
   const bool wanted = !bound && (how == "cores" || (how == "auto" && nodes.size() > 1));
   const auto shares =

@@ -61,15 +61,19 @@ std::vector<std::string> Ranks::gather_text(const std::string& mine) const {
   const auto length = static_cast<double>(mine.size());
   std::vector<std::int64_t> counts;
   std::int64_t sum = 0;
-  for (const double n : gather({&length, 1}))
-    counts.push_back(static_cast<std::int64_t>(n)), sum += counts.back();
+  for (const double n : gather({&length, 1})) {
+    counts.push_back(static_cast<std::int64_t>(n));
+    sum += counts.back();
+  }
   std::string all(static_cast<std::size_t>(sum), '\0');
   world_->all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
                      counts);
   std::vector<std::string> out;
   std::size_t at = 0;
-  for (const std::int64_t n : counts)
-    out.push_back(all.substr(at, static_cast<std::size_t>(n))), at += static_cast<std::size_t>(n);
+  for (const std::int64_t n : counts) {
+    out.push_back(all.substr(at, static_cast<std::size_t>(n)));
+    at += static_cast<std::size_t>(n);
+  }
   return out;
 }
 
@@ -92,7 +96,7 @@ void Ranks::together(const std::function<void()>& body) const {
   std::string text;
   if (speaker == rank()) {
     text = packed(*mine);
-    head[0] = static_cast<std::int64_t>(mine->kind),
+    head[0] = static_cast<std::int64_t>(mine->kind);
     head[1] = static_cast<std::int64_t>(text.size());
   }
   world_->broadcast(std::as_writable_bytes(std::span(head)), speaker);
@@ -112,7 +116,8 @@ void Ranks::together_telling_all(const std::function<void()>& body) const {
   try {
     body();
   } catch (const Error& e) {
-    mine = packed(e), kind = static_cast<double>(e.kind);
+    mine = packed(e);
+    kind = static_cast<double>(e.kind);
   }
   if (!any(!mine.empty())) return;
   const std::vector<std::string> all = gather_text(mine);

@@ -21,7 +21,8 @@ int write_whole(int to, const char* text, std::size_t bytes) {
   while (bytes > 0) {
     const ssize_t done = ::write(to, text, bytes);
     if (done > 0) {
-      text += done, bytes -= static_cast<std::size_t>(done);
+      text += done;
+      bytes -= static_cast<std::size_t>(done);
     } else if (errno == EAGAIN) {  // somebody made the terminal not block
       struct pollfd room = {to, POLLOUT, 0};
       ::poll(&room, 1, 1000);
@@ -66,7 +67,8 @@ Relay::~Relay() {
 }
 
 void Relay::become_output() const {
-  ::dup2(out_[1], STDOUT_FILENO), ::dup2(err_[1], STDERR_FILENO);
+  ::dup2(out_[1], STDOUT_FILENO);
+  ::dup2(err_[1], STDERR_FILENO);
 }
 
 void Relay::finish() {

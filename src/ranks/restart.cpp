@@ -126,9 +126,12 @@ class Supervisor {
  private:
   JobStart start() const {
     JobStart out;
-    out.mpirun = mpirun_, out.arguments = arguments_of(argv_, fresh_);
-    out.ranks = static_cast<int>(now_.run.np), out.asked = static_cast<int>(config_.run.np);
-    out.out = config_.run.out, out.crowded = all_.empty() && now_.run.np > available_cores();
+    out.mpirun = mpirun_;
+    out.arguments = arguments_of(argv_, fresh_);
+    out.ranks = static_cast<int>(now_.run.np);
+    out.asked = static_cast<int>(config_.run.np);
+    out.out = config_.run.out;
+    out.crowded = all_.empty() && now_.run.np > available_cores();
     out.goes_on = goes_on_;
     out.hosts = here_.empty() ? here_ : first_slots(here_, out.ranks);
     return out;
@@ -249,16 +252,29 @@ class Supervisor {
 void Recovery::moved(std::int64_t step, Time now) {
   now_ = now;
   if (step < 0) return;
-  if (step != step_ || moved_ == Time::min()) step_ = step, moved_ = now;
+  if (step != step_ || moved_ == Time::min()) {
+    step_ = step;
+    moved_ = now;
+  }
   if (!pending_) return;
-  if (from_ < 0) from_ = step, began_ = now;
+  if (from_ < 0) {
+    from_ = step;
+    began_ = now;
+  }
   is_back_ = step >= lost_;
 }
 
 void Recovery::failed(int restart, Time now) {
-  if (!pending_) lost_ = step_, stood_ = moved_ == Time::min() ? now : moved_;
+  if (!pending_) {
+    lost_ = step_;
+    stood_ = moved_ == Time::min() ? now : moved_;
+  }
   noticed_ = pending_ ? noticed_ : now;
-  pending_ = true, is_back_ = false, from_ = -1, step_ = -1, moved_ = Time::min();
+  pending_ = true;
+  is_back_ = false;
+  from_ = -1;
+  step_ = -1;
+  moved_ = Time::min();
   restart_ = restart;
 }
 

@@ -187,8 +187,10 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
     if (const auto now = steady_clock::now(); now - looked > std::chrono::seconds(2)) {
       looked = now;
       // Ranks on other hosts are seen by their records, which stay there.
-      if (job.hosts.empty() ? has_ranks(child) : !folder || !folder.read_all().empty())
-        seen = now, started = true;
+      if (job.hosts.empty() ? has_ranks(child) : !folder || !folder.read_all().empty()) {
+        seen = now;
+        started = true;
+      }
       if (const auto longest = longest_alone(!started); now - seen > longest) {
         const std::string what =
             fmt::format("mpirun has had no rank for {} s and does not end", longest.count());
@@ -250,7 +252,8 @@ pid_t start_mpirun(const JobStart& job, std::vector<std::string> words, const Re
 }
 
 void tell(JobEnd& end, const Error& error) {
-  end.code = error.exit_code(), end.error = error.what();
+  end.code = error.exit_code();
+  end.error = error.what();
 }
 
 // Whether mpirun itself ends with this code: a rank ends with one of docs/cli.md, where 1 is not an
@@ -367,14 +370,16 @@ JobEnd run_job(const JobStart& start, const StopSignals& signals,
   for (const Seen& rank : job.folder.read_all()) last = std::max(last, step_of(rank));
   look(last);
   JobEnd end;
-  end.asked = ended.asked, end.opened = job.folder.left(HeartbeatFolder::Sign::opened);
-  if (const auto verdict = job.folder.verdict())
-    end.code = verdict->code, end.error = verdict->text;
-  else if (const auto code = job.folder.code())
+  end.asked = ended.asked;
+  end.opened = job.folder.left(HeartbeatFolder::Sign::opened);
+  if (const auto verdict = job.folder.verdict()) {
+    end.code = verdict->code;
+    end.error = verdict->text;
+  } else if (const auto code = job.folder.code()) {
     end.code = *code;  // the rank has said why, whatever became of mpirun
-  else if (ended.given_up)
+  } else if (ended.given_up) {
     tell(end, *ended.given_up);
-  else {
+  } else {
     const bool some = !job.folder.read_all().empty(),
                ended_itself = job.folder.left(HeartbeatFolder::Sign::ended);
     judge(end, start, ended.status, some || ended_itself || !job.folder, some && !ended_itself);

@@ -62,7 +62,8 @@ Watchdog::~Watchdog() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
-  ++me_.tick, me_.ended = true;
+  ++me_.tick;
+  me_.ended = true;
   folder_.write(me_);
   done();
 }
@@ -136,7 +137,10 @@ void Watchdog::look_around() {
     std::optional<Seen> seen = rank == options_.rank ? me_ : folder_.read(rank);
     if (seen && (other.since < 0 || seen->tick != other.seen.tick || rank == options_.rank))
       other = {*seen, now};
-    if (!seen && other.since < 0) other = {Seen(), now}, other.seen.rank = rank;
+    if (!seen && other.since < 0) {
+      other = {Seen(), now};
+      other.seen.rank = rank;
+    }
     table.push_back(other.seen);
     table.back().silent_s = now - other.since;
     table.back().state = state_of(other.seen);

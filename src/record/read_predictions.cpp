@@ -43,7 +43,8 @@ Predictions predictions_from_json(const json& object, const std::string& where) 
     out.classes.push_back(name.get<std::string>());
   }
   const std::size_t n = out.classes.size();
-  out.images = counts_of(v, "images", n, where), out.correct = counts_of(v, "correct", n, where);
+  out.images = counts_of(v, "images", n, where);
+  out.correct = counts_of(v, "correct", n, where);
   if (n <= kMostConfusionClasses) out.confusion = counts_of(v, "confusion", n * n, where);
   for (const json& entry : v.list("samples")) {
     if (!entry.is_object() || out.samples.size() == kMostSamples)

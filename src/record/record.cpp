@@ -35,10 +35,15 @@ Breakdown breakdown_from(const Values& v) {
     return std::isfinite(d) ? d : 0;
   };
   Breakdown b;
-  b.compute = part("compute"), b.comm_exposed = part("comm_exposed"),
-  b.comm_hidden = part("comm_hidden"), b.wait = part("wait");
-  b.data = part("data"), b.host = part("host"), b.bubble = part("bubble"),
-  b.pipelined = v.has("bubble"), b.copy = part("copy");
+  b.compute = part("compute");
+  b.comm_exposed = part("comm_exposed");
+  b.comm_hidden = part("comm_hidden");
+  b.wait = part("wait");
+  b.data = part("data");
+  b.host = part("host");
+  b.bubble = part("bubble");
+  b.pipelined = v.has("bubble");
+  b.copy = part("copy");
   return b;
 }
 
@@ -84,7 +89,8 @@ class ThinSteps {
     if (seen_++ % stride_ == 0) kept_.push_back(last_);
     if (kept_.size() < 20 * most_losses) return;
     for (std::size_t i = 0; 2 * i < kept_.size(); ++i) kept_[i] = kept_[2 * i];
-    kept_.resize((kept_.size() + 1) / 2), stride_ *= 2;
+    kept_.resize((kept_.size() + 1) / 2);
+    stride_ *= 2;
   }
   // At most most_losses, the first and the last among them.
   std::vector<StepRecord> take() {
@@ -147,9 +153,11 @@ void read_metrics(const fs::path& path, std::int64_t warmup, RunRecord& run) {
         sampled.push_back(breakdown_from(v.object("breakdown")));
     } else if (kind == "epoch") {
       EpochRecord e;
-      e.seconds = v.number("seconds"), e.loss = v.number("loss"),
+      e.seconds = v.number("seconds");
+      e.loss = v.number("loss");
       e.train_top1 = v.number("train_top1");
-      e.test_loss = v.number("test_loss"), e.test_top1 = v.number("test_top1"),
+      e.test_loss = v.number("test_loss");
+      e.test_top1 = v.number("test_top1");
       e.barrier_wait = v.number("barrier_wait_s");
       elapsed += std::isfinite(e.seconds) ? e.seconds : 0;
       e.elapsed = v.has("elapsed_s") ? v.number("elapsed_s") : elapsed;
@@ -195,25 +203,30 @@ double seconds_of_epoch(const RunRecord& run, std::int64_t warmup) {
 }
 
 void read_summary(const Values& s, RunRecord& run) {
-  run.model = s.text("model", run.model), run.dtype = s.text("dtype", run.dtype),
+  run.model = s.text("model", run.model);
+  run.dtype = s.text("dtype", run.dtype);
   run.data = s.text("data", run.data);
   run.ranks = static_cast<int>(s.whole("world", run.ranks, 1 << 20));
-  run.steps = s.whole("steps", run.steps), run.skipped = s.whole("skipped", run.skipped);
-  run.seed = s.whole("seed", run.seed, INT64_MAX),
+  run.steps = s.whole("steps", run.steps);
+  run.skipped = s.whole("skipped", run.skipped);
+  run.seed = s.whole("seed", run.seed, INT64_MAX);
   run.threads = static_cast<int>(s.whole("threads", run.threads, 1 << 20));
   const Values batch = s.object("batch");
-  run.global_batch = batch.whole("global", run.global_batch),
+  run.global_batch = batch.whole("global", run.global_batch);
   run.accumulate = batch.whole("accumulate", run.accumulate);
   run.wall = s.number("wall_s");
-  run.params = s.whole("params", 0), run.date = s.text("finished");
+  run.params = s.whole("params", 0);
+  run.date = s.text("finished");
   const Values end = s.object("final"), best = s.object("best"), bytes = s.object("peak_bytes"),
                layout = s.object("layout");
   if (end.has("loss")) run.loss = end.number("loss");
-  run.test_loss = end.number("test_loss"), run.test_top1 = end.number("test_top1");
+  run.test_loss = end.number("test_loss");
+  run.test_top1 = end.number("test_top1");
   if (best.whole("step", 0) > 0) run.best_top1 = best.number("test_top1");
   if (const Values comm = s.object("comm"); comm.has("messages"))
     run.ring_bytes = comm.object("messages").number("bytes");
-  run.planned = bytes.whole("planned", 0), run.measured = bytes.whole("measured", 0);
+  run.planned = bytes.whole("planned", 0);
+  run.measured = bytes.whole("measured", 0);
   std::map<std::string, std::int64_t> axes;
   for (const char* axis : {"pp", "dp", "sp", "tp"}) axes[axis] = layout.whole(axis, 1, 1 << 20);
   if (s.has("layout"))
@@ -224,13 +237,14 @@ void read_summary(const Values& s, RunRecord& run) {
     if (!entry.is_object()) damaged("summary.json", "ranks: expected objects");
     const Values r(entry, "summary.json, ranks");
     RankRecord rank;
-    rank.host = r.text("host"), rank.device = r.text("device");
+    rank.host = r.text("host");
+    rank.device = r.text("device");
     rank.breakdown =
         without_warmup(breakdown_from(r.object("breakdown")), r.object("sampled"), run.warmup);
     if (const double wait = r.number("barrier_wait_s"); std::isfinite(wait))
       rank.barrier_wait = wait;
     rank.others_waited = r.number("others_waited_ms");
-    rank.planned = r.object("peak_bytes").whole("planned", 0),
+    rank.planned = r.object("peak_bytes").whole("planned", 0);
     rank.measured = r.object("peak_bytes").whole("measured", 0);
     hosts.insert(rank.host);
     all.push_back(rank.breakdown);
@@ -269,7 +283,8 @@ RunRecord read_run(const std::string& folder, std::int64_t warmup) {
         "expected a run folder, found none of summary.json, metrics.jsonl and resolved.toml",
         folder, "give the folder that `tessera train --out` made");
   RunRecord run;
-  run.folder = folder, run.warmup = warmup;
+  run.folder = folder;
+  run.warmup = warmup;
   std::map<std::string, std::string> facts = resolved_facts(at / "resolved.toml");
   const auto number = [&](const char* key, std::int64_t otherwise) {
     const auto found = facts.find(key);
@@ -281,10 +296,11 @@ RunRecord read_run(const std::string& folder, std::int64_t warmup) {
   };
   run.settings = settings_from(facts);
   run.model = facts["model.name"].empty() ? facts["model.family"] : facts["model.name"];
-  run.data = facts["data.source"], run.dtype = facts["precision.dtype"];
-  run.global_batch = std::max<std::int64_t>(0, number("batch.global", 0)),
+  run.data = facts["data.source"];
+  run.dtype = facts["precision.dtype"];
+  run.global_batch = std::max<std::int64_t>(0, number("batch.global", 0));
   run.accumulate = std::max<std::int64_t>(1, number("batch.accumulate", 1));
-  run.seed = number("run.seed", 0),
+  run.seed = number("run.seed", 0);
   run.threads = static_cast<int>(std::clamp<std::int64_t>(number("run.threads", 0), 0, 1 << 20));
   std::map<std::string, std::int64_t> axes;
   std::int64_t ranks = 1;
@@ -304,8 +320,10 @@ RunRecord read_run(const std::string& folder, std::int64_t warmup) {
   if (run.breakdown.pipelined) run.bubble = run.breakdown.bubble;
   run.epoch_seconds = seconds_of_epoch(run, warmup);
   for (const EpochRecord& e : run.epochs) {
-    if (summary.empty() && std::isfinite(e.test_top1))
-      run.test_top1 = e.test_top1, run.test_loss = e.test_loss;
+    if (summary.empty() && std::isfinite(e.test_top1)) {
+      run.test_top1 = e.test_top1;
+      run.test_loss = e.test_loss;
+    }
     if (std::isfinite(e.test_top1) && !(run.best_top1 >= e.test_top1)) run.best_top1 = e.test_top1;
   }
   return run;

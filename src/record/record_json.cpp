@@ -19,48 +19,95 @@ constexpr std::size_t most_records = 1 << 20, longest_string = 1 << 16;
 
 template <class V, class B>
 void breakdown_fields(V& v, B& b) {
-  v("compute", b.compute), v("comm_exposed", b.comm_exposed), v("comm_hidden", b.comm_hidden),
-      v("wait", b.wait), v("data", b.data);
-  v("host", b.host), v("bubble", b.bubble), v("copy", b.copy), v("pipelined", b.pipelined);
+  v("compute", b.compute);
+  v("comm_exposed", b.comm_exposed);
+  v("comm_hidden", b.comm_hidden);
+  v("wait", b.wait);
+  v("data", b.data);
+  v("host", b.host);
+  v("bubble", b.bubble);
+  v("copy", b.copy);
+  v("pipelined", b.pipelined);
 }
 template <class V, class Q>
 void quantile_fields(V& v, Q& q) {
-  v("median", q.median), v("p10", q.p10), v("p90", q.p90), v("min", q.min), v("max", q.max),
-      v("mean", q.mean);
+  v("median", q.median);
+  v("p10", q.p10);
+  v("p90", q.p90);
+  v("min", q.min);
+  v("max", q.max);
+  v("mean", q.mean);
 }
 template <class V, class E>
 void epoch_fields(V& v, E& e) {
-  v("seconds", e.seconds), v("elapsed", e.elapsed), v("loss", e.loss),
-      v("train_top1", e.train_top1), v("test_loss", e.test_loss);
-  v("test_top1", e.test_top1), v("barrier_wait", e.barrier_wait), v("whole", e.whole);
+  v("seconds", e.seconds);
+  v("elapsed", e.elapsed);
+  v("loss", e.loss);
+  v("train_top1", e.train_top1);
+  v("test_loss", e.test_loss);
+  v("test_top1", e.test_top1);
+  v("barrier_wait", e.barrier_wait);
+  v("whole", e.whole);
 }
 template <class V, class R>
 void rank_fields(V& v, R& r) {
-  v("host", r.host), v("device", r.device), v("breakdown", r.breakdown),
-      v("barrier_wait", r.barrier_wait);
-  v("others_waited", r.others_waited), v("planned", r.planned), v("measured", r.measured);
+  v("host", r.host);
+  v("device", r.device);
+  v("breakdown", r.breakdown);
+  v("barrier_wait", r.barrier_wait);
+  v("others_waited", r.others_waited);
+  v("planned", r.planned);
+  v("measured", r.measured);
 }
 template <class V, class P>
 void part_fields(V& v, P& p) {
-  v("name", p.name), v("seconds", p.seconds), v("share", p.share), v("count", p.count),
-      v("busy", p.busy);
+  v("name", p.name);
+  v("seconds", p.seconds);
+  v("share", p.share);
+  v("count", p.count);
+  v("busy", p.busy);
 }
 template <class V, class R>
 void run_fields(V& v, R& r) {
-  v("verb", r.verb), v("folder", r.folder), v("model", r.model), v("data", r.data),
-      v("dtype", r.dtype), v("layout", r.layout);
-  v("ranks", r.ranks), v("hosts", r.hosts), v("threads", r.threads),
-      v("global_batch", r.global_batch), v("accumulate", r.accumulate);
-  v("steps", r.steps), v("seed", r.seed), v("skipped", r.skipped), v("warmup", r.warmup);
-  v("params", r.params), v("date", r.date);
-  v("images_per_s", r.images_per_s), v("mfu", r.mfu), v("wall", r.wall);
-  v("step_ms", r.step_ms), v("epoch_seconds", r.epoch_seconds), v("latency_ms", r.latency_ms),
-      v("breakdown", r.breakdown);
-  v("comm_bytes", r.comm_bytes), v("ring_bytes", r.ring_bytes), v("planned", r.planned),
-      v("measured", r.measured), v("bubble", r.bubble), v("loss", r.loss);
-  v("test_loss", r.test_loss), v("test_top1", r.test_top1), v("best_top1", r.best_top1),
-      v("epochs", r.epochs), v("losses", r.losses);
-  v("by_rank", r.by_rank), v("parts", r.parts), v("env", r.env), v("settings", r.settings);
+  v("verb", r.verb);
+  v("folder", r.folder);
+  v("model", r.model);
+  v("data", r.data);
+  v("dtype", r.dtype);
+  v("layout", r.layout);
+  v("ranks", r.ranks);
+  v("hosts", r.hosts);
+  v("threads", r.threads);
+  v("global_batch", r.global_batch);
+  v("accumulate", r.accumulate);
+  v("steps", r.steps);
+  v("seed", r.seed);
+  v("skipped", r.skipped);
+  v("warmup", r.warmup);
+  v("params", r.params);
+  v("date", r.date);
+  v("images_per_s", r.images_per_s);
+  v("mfu", r.mfu);
+  v("wall", r.wall);
+  v("step_ms", r.step_ms);
+  v("epoch_seconds", r.epoch_seconds);
+  v("latency_ms", r.latency_ms);
+  v("breakdown", r.breakdown);
+  v("comm_bytes", r.comm_bytes);
+  v("ring_bytes", r.ring_bytes);
+  v("planned", r.planned);
+  v("measured", r.measured);
+  v("bubble", r.bubble);
+  v("loss", r.loss);
+  v("test_loss", r.test_loss);
+  v("test_top1", r.test_top1);
+  v("best_top1", r.best_top1);
+  v("epochs", r.epochs);
+  v("losses", r.losses);
+  v("by_rank", r.by_rank);
+  v("parts", r.parts);
+  v("env", r.env);
+  v("settings", r.settings);
 }
 
 template <class V>

@@ -43,16 +43,17 @@ void put(std::string& out, char32_t code) {
   if (code < 0x80) {
     out += static_cast<char>(code);
   } else if (code < 0x800) {
-    out += static_cast<char>(0xC0 | code >> 6), out += static_cast<char>(0x80 | (code & 0x3F));
+    out += static_cast<char>(0xC0 | code >> 6);
+    out += static_cast<char>(0x80 | (code & 0x3F));
   } else if (code < 0x10000) {
-    out += static_cast<char>(0xE0 | code >> 12),
-        out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
+    out += static_cast<char>(0xE0 | code >> 12);
+    out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
     out += static_cast<char>(0x80 | (code & 0x3F));
   } else {
-    out += static_cast<char>(0xF0 | code >> 18),
-        out += static_cast<char>(0x80 | (code >> 12 & 0x3F));
-    out += static_cast<char>(0x80 | (code >> 6 & 0x3F)),
-        out += static_cast<char>(0x80 | (code & 0x3F));
+    out += static_cast<char>(0xF0 | code >> 18);
+    out += static_cast<char>(0x80 | (code >> 12 & 0x3F));
+    out += static_cast<char>(0x80 | (code >> 6 & 0x3F));
+    out += static_cast<char>(0x80 | (code & 0x3F));
   }
 }
 
@@ -174,7 +175,10 @@ std::string byte_text(double bytes) {
   if (!std::isfinite(bytes)) return "–";
   static constexpr std::array<const char*, 5> units = {"B", "kB", "MB", "GB", "TB"};
   std::size_t unit = 0;
-  while (std::abs(bytes) >= 999.5 && unit + 1 < units.size()) bytes /= 1000, ++unit;
+  while (std::abs(bytes) >= 999.5 && unit + 1 < units.size()) {
+    bytes /= 1000;
+    ++unit;
+  }
   return three(bytes) + " " + units[unit];
 }
 

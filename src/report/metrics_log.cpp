@@ -204,14 +204,20 @@ void MetricsLog::append(const ordered_json& line) {
       values.emplace_back(tag, plain[key].get<double>());
   };
   if (plain["kind"] == "step") {
-    add("loss", "train/loss"), add("top1", "train/top1"), add("lr", "train/lr"),
-        add("grad_norm", "train/grad_norm");
-    add("images_per_s", "speed/images_per_s"), add("step_ms", "speed/step_ms");
+    add("loss", "train/loss");
+    add("top1", "train/top1");
+    add("lr", "train/lr");
+    add("grad_norm", "train/grad_norm");
+    add("images_per_s", "speed/images_per_s");
+    add("step_ms", "speed/step_ms");
   } else {
-    add("loss", "epoch/loss"), add("train_top1", "epoch/train_top1"),
-        add("seconds", "epoch/seconds");
-    add("test_loss", "test/loss"), add("test_top1", "test/top1"), add("test_top5", "test/top5"),
-        add("test_top1_tta", "test/top1_tta");
+    add("loss", "epoch/loss");
+    add("train_top1", "epoch/train_top1");
+    add("seconds", "epoch/seconds");
+    add("test_loss", "test/loss");
+    add("test_top1", "test/top1");
+    add("test_top5", "test/top5");
+    add("test_top1_tta", "test/top1_tta");
   }
   if (!values.empty()) events_->scalars(plain.value("step", std::int64_t{0}), values);
 }

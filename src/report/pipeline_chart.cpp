@@ -67,7 +67,8 @@ PipelineUse chart_use(const std::vector<PipelineBar>& bars, int ranks, const Cha
   PipelineUse use = pipeline_use(bars, ranks);
   if (!rows.of_all) return use;
   const bool several = use.several_stages;
-  use = *rows.of_all, use.several_stages = several;
+  use = *rows.of_all;
+  use.several_stages = several;
   for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r)
     use.idle[r] = use.idle.at(r * static_cast<std::size_t>(rows.peers));
   use.idle.resize(static_cast<std::size_t>(ranks));
@@ -97,10 +98,13 @@ TimeAxis time_axis(double span_ms, int most, Scale scale) {
   const bool work = scale == Scale::work;
   if (work) axis.unit = "GFLOP";
   if (!(span_ms > 0)) return axis;
-  if (span_ms >= 10000)
-    axis.unit_ms = 1000, axis.unit = work ? "TFLOP" : "s";
-  else if (span_ms < 0.1)
-    axis.unit_ms = 0.001, axis.unit = work ? "MFLOP" : "us";
+  if (span_ms >= 10000) {
+    axis.unit_ms = 1000;
+    axis.unit = work ? "TFLOP" : "s";
+  } else if (span_ms < 0.1) {
+    axis.unit_ms = 0.001;
+    axis.unit = work ? "MFLOP" : "us";
+  }
   const double least = span_ms / axis.unit_ms / std::max(1, most);
   const double power = std::pow(10, std::floor(std::log10(least)));
   double step = 10 * power;

@@ -61,7 +61,10 @@ class Picture {
   std::string draw(const std::string& title, const std::string& subtitle) {
     text(16, 28, "pc-text pc-title", title);
     y_ = 42;
-    for (const std::string& line : lines(subtitle)) text(16, y_ + 6, "pc-soft", line), y_ += 18;
+    for (const std::string& line : lines(subtitle)) {
+      text(16, y_ + 6, "pc-soft", line);
+      y_ += 18;
+    }
     legend();
     for (const Panel& p : panels_) panel(p);
     times();
@@ -121,10 +124,12 @@ class Picture {
         entry(fmt::format("pc-{}0", kind), fmt::format("{} {}", kind, work(kind)));
     entry("pc-row", "idle");
     if (!several) text(at, y_ + 12, "pc-soft", "in a cell: the micro-batch");
-    if (several)
-      y_ += 18, text(left_, y_ + 12, "pc-soft",
-                     "in a cell: stage.micro-batch, where narrow the micro-batch; lighter: a "
-                     "rank's second, fourth, ... stage");
+    if (several) {
+      y_ += 18;
+      text(left_, y_ + 12, "pc-soft",
+           "in a cell: stage.micro-batch, where narrow the micro-batch; lighter: a "
+           "rank's second, fourth, ... stage");
+    }
     y_ += 20;
   }
 

@@ -24,10 +24,12 @@ void key(std::string& out, int field, int type) {
   varint(out, static_cast<std::uint64_t>(field << 3 | type));
 }
 void integer(std::string& out, int field, std::int64_t value) {
-  key(out, field, 0), varint(out, static_cast<std::uint64_t>(value));
+  key(out, field, 0);
+  varint(out, static_cast<std::uint64_t>(value));
 }
 void bytes(std::string& out, int field, std::string_view value) {
-  key(out, field, 2), varint(out, value.size());
+  key(out, field, 2);
+  varint(out, value.size());
   out += value;
 }
 template <class T>
@@ -45,7 +47,8 @@ double wall_time() {
 // Event { 1: wall_time double, 2: step int64, 3: file_version string, 5: summary, 7: session_log }
 std::string event(std::int64_t step) {
   std::string out;
-  key(out, 1, 1), fixed(out, wall_time());
+  key(out, 1, 1);
+  fixed(out, wall_time());
   if (step != 0) integer(out, 2, step);
   return out;
 }
@@ -101,7 +104,8 @@ void EventFile::scalars(std::int64_t step,
   for (const auto& [tag, value] : values) {
     std::string entry;
     bytes(entry, 1, tag);
-    key(entry, 2, 5), fixed(entry, static_cast<float>(value));
+    key(entry, 2, 5);
+    fixed(entry, static_cast<float>(value));
     bytes(summary, 1, entry);
   }
   std::string message = event(step);

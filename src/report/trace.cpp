@@ -74,10 +74,12 @@ class TurnReader {
     t.work = work->get_ref<const std::string&>()[0];
     t.rank = static_cast<int>(whole(event_, "pid", most_index));
     t.step = whole(args, "step", std::int64_t{1} << 53);
-    if (t.work != 'U')
-      t.stage = static_cast<int>(whole(args, "stage", most_index)),
+    if (t.work != 'U') {
+      t.stage = static_cast<int>(whole(args, "stage", most_index));
       t.micro = static_cast<int>(whole(args, "micro", most_index));
-    t.start_us = number("ts"), t.end_us = t.start_us + number("dur");
+    }
+    t.start_us = number("ts");
+    t.end_us = t.start_us + number("dur");
     return t;
   }
 

@@ -49,8 +49,10 @@ Session::Session(config::Config config, transforms::RunOptions options, comm::Co
     groups_[name] = world->split(first, mesh_.coordinates(rank_)[static_cast<std::size_t>(axis)]);
     groups_[name]->watch(comm::Heartbeat::here(), name, first);
     groups[name] = groups_[name].get();
-    if (name == "pp")
-      reader_ = first_stage_rank(spec_), reads_images_ = groups_[name]->rank() == reader_;
+    if (name == "pp") {
+      reader_ = first_stage_rank(spec_);
+      reads_images_ = groups_[name]->rank() == reader_;
+    }
   }
   executor_ = exec::make_executor(
       config::device_of(config_, rank_), static_cast<int>(config_.run.threads), std::move(groups),

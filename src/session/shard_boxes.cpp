@@ -20,18 +20,26 @@ void add_boxes(const ir::Shape& shape, std::size_t dim, ir::Shape begin, ir::Sha
   const auto inside = [&](std::int64_t index, std::int64_t from,
                           std::int64_t to) {  // a part of one row
     ir::Shape b = begin, e = extent;
-    b[dim] = index, e[dim] = 1;
+    b[dim] = index;
+    e[dim] = 1;
     add_boxes(shape, dim + 1, b, e, from, to, offset, out);
     offset += to - from;
   };
   const std::int64_t head = first / row, tail = last / row;
   if (head == tail) return inside(head, first - head * row, last - head * row);
   std::int64_t whole = head;
-  if (first > head * row) inside(head, first - head * row, row), whole = head + 1;
+  if (first > head * row) {
+    inside(head, first - head * row, row);
+    whole = head + 1;
+  }
   if (whole < tail) {
     ir::Shape b = begin, e = extent;
-    b[dim] = whole, e[dim] = tail - whole;
-    for (std::size_t i = dim + 1; i < shape.size(); ++i) b[i] = 0, e[i] = shape[i];
+    b[dim] = whole;
+    e[dim] = tail - whole;
+    for (std::size_t i = dim + 1; i < shape.size(); ++i) {
+      b[i] = 0;
+      e[i] = shape[i];
+    }
     out.push_back({b, e, offset});
     offset += (tail - whole) * row;
   }
@@ -91,8 +99,10 @@ std::vector<ShardBox> boxes_in_bucket(const transforms::Bucket& bucket,
 std::vector<ShardBox> boxes_of_whole(const ir::Type& type, const ir::Mesh& mesh, int rank) {
   if (!is_here(type, mesh, rank)) return {};
   ShardBox box;
-  for (const ir::Range& range : local_ranges(type, mesh, rank))
-    box.begin.push_back(range.begin), box.extent.push_back(range.size);
+  for (const ir::Range& range : local_ranges(type, mesh, rank)) {
+    box.begin.push_back(range.begin);
+    box.extent.push_back(range.size);
+  }
   if (ir::elements(box.extent) == 0) return {};
   return {box};
 }

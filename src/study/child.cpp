@@ -85,7 +85,9 @@ struct Descriptor {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   char byte = 0;
   if (::getppid() != parent || ::read(go, &byte, 1) != 1) ::_exit(126);  // the parent is gone
-  ::dup2(in, STDIN_FILENO), ::dup2(out, STDOUT_FILENO), ::dup2(err, STDERR_FILENO);
+  ::dup2(in, STDIN_FILENO);
+  ::dup2(out, STDOUT_FILENO);
+  ::dup2(err, STDERR_FILENO);
   ::sigprocmask(SIG_SETMASK, &signals, nullptr);
   ::execvpe(command[0], command, environment);
   const char* why = std::strerror(errno);

@@ -277,16 +277,20 @@ double Expression::evaluate(std::span<const double> values) const {
         stack.push_back(std::abs(pop()));
         break;
       case Do::add:
-        right = pop(), stack.push_back(pop() + right);
+        right = pop();
+        stack.push_back(pop() + right);
         break;
       case Do::subtract:
-        right = pop(), stack.push_back(pop() - right);
+        right = pop();
+        stack.push_back(pop() - right);
         break;
       case Do::multiply:
-        right = pop(), stack.push_back(pop() * right);
+        right = pop();
+        stack.push_back(pop() * right);
         break;
       case Do::divide:
-        right = pop(), stack.push_back(pop() / right);
+        right = pop();
+        stack.push_back(pop() / right);
         break;
       case Do::least:
       case Do::greatest: {

@@ -76,7 +76,8 @@ double row_of(const RunRecord& run, const std::string& metric, const std::string
   bool found = false;
   for (const report::PartRecord& part : run.parts) {
     if (part.name != row && !part.name.starts_with(row + ".")) continue;
-    found = true, seconds += part.seconds;
+    found = true;
+    seconds += part.seconds;
     sum += metric == "share"  ? part.share
            : metric == "busy" ? part.busy * part.seconds
                               : part.seconds;
@@ -117,8 +118,14 @@ double value_of(const Quantity& q, const RunRecord& run) {
 std::string metric_problem(const Quantity& q) {
   std::vector<std::string> names = {"share", "seconds", "busy"};
   bool share = false, known = is_table(q.metric);
-  for (const Metric& m : kMetrics) names.emplace_back(m.name), known |= q.metric == m.name;
-  for (const Share& s : kShares) names.emplace_back(s.name), share |= q.metric == s.name;
+  for (const Metric& m : kMetrics) {
+    names.emplace_back(m.name);
+    known |= q.metric == m.name;
+  }
+  for (const Share& s : kShares) {
+    names.emplace_back(s.name);
+    share |= q.metric == s.name;
+  }
   if (!known && !share) {
     const std::string near = nearest(q.metric, names);
     return "there is no metric " + config::clean(q.metric) +

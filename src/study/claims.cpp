@@ -114,8 +114,10 @@ Measured measure(const Expression& expression, const StudyClaim& claim,
       return m;
     }
     std::vector<double> plain;
-    for (const auto& [repeat, value] : values)
-      plain.push_back(value), m.by_repeat[repeat].push_back(value);
+    for (const auto& [repeat, value] : values) {
+      plain.push_back(value);
+      m.by_repeat[repeat].push_back(value);
+    }
     m.all.push_back(combined(plain, q.repeat));
   }
   std::erase_if(m.by_repeat,
@@ -145,7 +147,8 @@ void judge(const StudyClaim& claim, const report::Study& study, ClaimResult& res
   for (const auto& [repeat, values] : measured.by_repeat) {
     const double one = expression.evaluate(values);
     if (!std::isfinite(one)) continue;
-    least = std::min(least, one), most = std::max(most, one);
+    least = std::min(least, one);
+    most = std::max(most, one);
     agree &= condition.holds(one) == condition.holds(number);
   }
   const std::string from = in_digits(least, condition), to = in_digits(most, condition);
@@ -230,7 +233,8 @@ std::vector<ClaimResult> judge_claims(const std::vector<StudyClaim>& claims,
   std::vector<ClaimResult> results;
   for (const StudyClaim& claim : claims) {
     ClaimResult& r = results.emplace_back();
-    r.paper = claim.paper, r.says = claim.says;
+    r.paper = claim.paper;
+    r.says = claim.says;
     r.verdict = claim.untestable.empty() ? kNotRun : kNotTestable;
     add_note(r, claim.untestable);
     try {

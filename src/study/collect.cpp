@@ -47,9 +47,13 @@ std::string layout_words(const json& layout) {
 report::RunRecord common(const json& d, const std::string& verb, const std::string& where) {
   if (!d.is_object()) refuse_document(where, "it is no JSON object");
   report::RunRecord r;
-  r.verb = verb, r.model = word(d, "model"), r.dtype = word(d, "dtype"), r.layout = "one rank";
+  r.verb = verb;
+  r.model = word(d, "model");
+  r.dtype = word(d, "dtype");
+  r.layout = "one rank";
   r.threads = static_cast<int>(std::clamp<std::int64_t>(whole(d, "threads"), 0, 1 << 20));
-  r.global_batch = whole(d, "batch"), r.steps = whole(d, "runs");
+  r.global_batch = whole(d, "batch");
+  r.steps = whole(d, "runs");
   if (const auto layout = d.find("layout"); layout != d.end() && layout->is_object()) {
     r.layout = layout_words(*layout);
     r.ranks = static_cast<int>(std::clamp<std::int64_t>(whole(*layout, "ranks", 1), 1, 1 << 20));
@@ -65,7 +69,7 @@ report::RunRecord record_of_infer(const json& d, const std::string& where) {
   if (ms == d.end() || !ms->is_object() || !std::isfinite(number(*ms, "median")))
     refuse_document(where, "it has no ms.median");
   r.latency_ms = r.step_ms.median = number(*ms, "median");
-  r.step_ms.min = r.step_ms.p10 = number(*ms, "min"),
+  r.step_ms.min = r.step_ms.p10 = number(*ms, "min");
   r.step_ms.max = r.step_ms.p90 = number(*ms, "max");
   r.images_per_s = number(d, "images_per_s");
   r.mfu = number(d, "gflops") / number(d, "peak_gflops");
@@ -80,7 +84,8 @@ report::RunRecord record_of_infer(const json& d, const std::string& where) {
       auto part = std::find_if(r.parts.begin(), r.parts.end(),
                                [&](const report::PartRecord& p) { return p.name == group; });
       if (part == r.parts.end()) part = r.parts.insert(part, {group, 0, 0, 1});
-      part->seconds += number(op, "ms") * 1e-3, part->share += number(op, "share");
+      part->seconds += number(op, "ms") * 1e-3;
+      part->share += number(op, "share");
     }
   return r;
 }

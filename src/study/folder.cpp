@@ -108,8 +108,10 @@ void forget_parts(const fs::path& folder, State& state, const std::vector<std::s
   const auto rows = state.all();
   for (const std::string& part : parts) {
     for (const auto& [identity, row] : rows)
-      if (row.folder.starts_with("runs/" + part + "/"))
-        end_if_running(row, folder, grace), state.remove(identity);
+      if (row.folder.starts_with("runs/" + part + "/")) {
+        end_if_running(row, folder, grace);
+        state.remove(identity);
+      }
     remove_runs(folder / "runs" / part);
   }
 }

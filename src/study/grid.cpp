@@ -89,7 +89,8 @@ class Planner {
              const std::vector<std::size_t>& at) {
     const StudyPart& part = file_.parts[p];
     PlannedPoint out;
-    out.part = p, out.technique = technique.name;
+    out.part = p;
+    out.technique = technique.name;
     Keys keys;
     for (const auto* settings : {&file_.base, &part.set, &technique.set})
       for (const StudySetting& s : *settings) keys[s.key] = s;
@@ -101,7 +102,8 @@ class Planner {
     if (part.kind == "weak" && !grow_with_ranks(part, keys, out)) return;
     const config::Config* loaded = load(part, keys, out);
     if (!loaded) return;
-    out.ranks = static_cast<int>(loaded->run.np), out.seed = loaded->run.seed,
+    out.ranks = static_cast<int>(loaded->run.np);
+    out.seed = loaded->run.seed;
     out.batch = loaded->batch.global;
     for (const auto& [key, s] : keys)
       if (key != "run.seed") (is_launch(key) ? out.launch : out.keys).emplace_back(key, s.value);
@@ -269,22 +271,29 @@ class Planner {
     const auto append = [&](const std::string& text) {
       canonical += fmt::format("\n{}:{}", text.size(), text);
     };
-    append(part.name), append(part.verb), append(point.technique),
-        append(config_text_.empty() ? "" : files::hash_text(files::xxh3(config_text_)));
-    append(file_.launch.with), append(hosts_hash(point)),
-        append(std::to_string(file_.launch.per_host));
+    append(part.name);
+    append(part.verb);
+    append(point.technique);
+    append(config_text_.empty() ? "" : files::hash_text(files::xxh3(config_text_)));
+    append(file_.launch.with);
+    append(hosts_hash(point));
+    append(std::to_string(file_.launch.per_host));
     for (const auto* words : {&file_.launch.arguments, &part.arguments}) {
       append(std::to_string(words->size()));
       for (const std::string& word : *words) append(word);
     }
     for (const Pairs* pairs : {&point.keys, &point.launch}) {
       append(std::to_string(pairs->size()));
-      for (const auto& [key, value] : *pairs) append(key), append(value);
+      for (const auto& [key, value] : *pairs) {
+        append(key);
+        append(value);
+      }
     }
     append(std::to_string(point.seed));
     for (int r = 0; r < repeats; ++r) {
       PlannedRun run;
-      run.point = index, run.repeat = r;
+      run.point = index;
+      run.repeat = r;
       run.identity = files::hash_text(files::xxh3(fmt::format("{}\nrepeat {}", canonical, r)));
       run.folder = fmt::format("runs/{}/{}r{}-{}", part.name, slug(point), r, run.identity);
       point.runs.push_back(out_.runs.size());
@@ -314,7 +323,8 @@ class Planner {
     append(point.technique);
     for (const auto& [key, value] : point.axes) {
       if (!out.empty()) out += '-';
-      append(key.substr(key.find('.') + 1)), append(value);
+      append(key.substr(key.find('.') + 1));
+      append(value);
     }
     out.resize(std::min<std::size_t>(out.size(), 60));
     while (out.starts_with('.')) out.erase(0, 1);

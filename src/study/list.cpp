@@ -67,7 +67,8 @@ int list_runs(const StudyOptions& options, const config::StudyFile& file, const 
                                : !missing.empty() ? "not run: " + missing
                                                   : status_names[0];
     not_run += waits && !missing.empty();
-    ++listed, would_run += to_do(options, file, plan, rows, run);
+    ++listed;
+    would_run += to_do(options, file, plan, rows, run);
     if (options.json)
       runs.push_back({{"identity", run.identity},
                       {"part", part},

@@ -54,10 +54,12 @@ class State::Statement {
     return *this;
   }
   Statement& with(std::int64_t number) {
-    return check(sqlite3_bind_int64(statement_, ++places_, number)), *this;
+    check(sqlite3_bind_int64(statement_, ++places_, number));
+    return *this;
   }
   Statement& with(double number) {
-    return check(sqlite3_bind_double(statement_, ++places_, number)), *this;
+    check(sqlite3_bind_double(statement_, ++places_, number));
+    return *this;
   }
 
   bool next() {
@@ -191,11 +193,17 @@ std::pair<std::string, RunRow> row_of(Statement& s) {
   const std::int64_t status = s.integer();
   r.status = status >= 0 && status <= 3 ? static_cast<Status>(status) : Status::waiting;
   r.attempts = static_cast<int>(s.integer());
-  r.started = s.real(), r.ended = s.real();
-  r.pid = static_cast<int>(s.integer()), r.pid_started = static_cast<std::uint64_t>(s.integer());
-  r.machine = s.text(), r.exit_code = static_cast<int>(s.integer()), r.reason = s.text(),
+  r.started = s.real();
+  r.ended = s.real();
+  r.pid = static_cast<int>(s.integer());
+  r.pid_started = static_cast<std::uint64_t>(s.integer());
+  r.machine = s.text();
+  r.exit_code = static_cast<int>(s.integer());
+  r.reason = s.text();
   r.wall = s.real();
-  r.command = s.text(), r.folder = s.text(), r.record = s.text();
+  r.command = s.text();
+  r.folder = s.text();
+  r.record = s.text();
   return {std::move(identity), std::move(r)};
 }
 

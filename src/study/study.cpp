@@ -129,7 +129,9 @@ class Engine {
     for (auto& [identity, row] : rows_) {
       if (row.status != Status::running) continue;
       if (row.machine == machine_name()) end_session(row.pid, row.pid_started, folder_, grace_s);
-      row.status = Status::waiting, row.pid = 0, row.pid_started = 0;
+      row.status = Status::waiting;
+      row.pid = 0;
+      row.pid_started = 0;
       state.put(identity, row);
     }
     count_warmup_anew(state);
@@ -187,23 +189,35 @@ class Engine {
     if (!fs::is_directory(folder, ignored))
       throw Error(ErrorKind::disk, "cannot make the run's folder", folder.string());
     ChildOptions child;
-    child.study = mark_of(folder_), child.folder = folder, child.throttle = throttle_of(point),
+    child.study = mark_of(folder_);
+    child.folder = folder;
+    child.throttle = throttle_of(point);
     child.grace = grace_s;
     child.time_limit = part.time_limit > 0 ? part.time_limit : file_.time_limit;
-    child.launcher = file_.launch.with != "local",
+    child.launcher = file_.launch.with != "local";
     child.crowded = ranks_per_host(file_, point) > available_cores();
-    row.attempts += 1, row.exit_code = -1, row.reason = row.record = "", row.ended = 0,
-                       row.started = now_utc(), row.wall = 0;
-    row.folder = run.folder, row.machine = machine_name();
+    row.attempts += 1;
+    row.exit_code = -1;
+    row.reason = row.record = "";
+    row.ended = 0;
+    row.started = now_utc();
+    row.wall = 0;
+    row.folder = run.folder;
+    row.machine = machine_name();
     try {
       child.command = command_of(file_, point, run, folder, binary_, true);
     } catch (const Error& e) {  // the hostfile was changed meanwhile
-      row.status = Status::failed, row.reason = printable(e.what()), row.ended = row.started;
-      return settle(state, run, row), true;
+      row.status = Status::failed;
+      row.reason = printable(e.what());
+      row.ended = row.started;
+      settle(state, run, row);
+      return true;
     }
     row.command = shell_line(child.command, binary_);
     child.on_start = [&](int pid, std::uint64_t started) {
-      row.status = Status::running, row.pid = pid, row.pid_started = started;
+      row.status = Status::running;
+      row.pid = pid;
+      row.pid_started = started;
       state.put(run.identity, row);
     };
     repeat_at(run) = [&] {
@@ -217,19 +231,24 @@ class Engine {
     child.on_tick = [&, shown = 0.0](double seconds) mutable {
       if (seconds < shown + 1) return;
       shown = seconds;
-      view_.elapsed = elapsed + seconds, view_.remaining = std::max(remaining - seconds, 0.0);
+      view_.elapsed = elapsed + seconds;
+      view_.remaining = std::max(remaining - seconds, 0.0);
       table_.draw(view_, now + ", " + report::clock(seconds));
     };
     table_.draw(view_, now, true);
     const ChildResult result = run_child(child, requests);
-    row.ended = now_utc(), row.wall = result.wall, row.exit_code = result.code, row.pid = 0,
+    row.ended = now_utc();
+    row.wall = result.wall;
+    row.exit_code = result.code;
+    row.pid = 0;
     row.pid_started = 0;
     if (result.stopped) {
       row.status = Status::waiting;
     } else if (result.code == 0 && !result.timed_out) {
       finished(part, run, child.throttle, result, row);
     } else {
-      row.status = Status::failed, row.reason = failure_reason(result, child.time_limit, folder);
+      row.status = Status::failed;
+      row.reason = failure_reason(result, child.time_limit, folder);
     }
     if (row.status == Status::done && !file_.keep)
       tidy(folder);  // before it counts as done: whoever is killed here does it again
@@ -258,7 +277,8 @@ class Engine {
       row.record = record_of(part, run);
       row.status = Status::done;
     } catch (const Error& e) {
-      row.status = Status::failed, row.reason = printable(e.what());
+      row.status = Status::failed;
+      row.reason = printable(e.what());
     }
   }
 

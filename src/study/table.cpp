@@ -135,9 +135,12 @@ std::string progress_line(const report::Study& study) {
   int done = 0, failed = 0, all = 0, not_run = 0;
   for (const report::Part& part : study.parts)
     for (const report::Point& point : part.points)
-      for (const report::Repeat& r : point.repeats)
-        ++all, done += r.outcome == Outcome::done, failed += r.outcome == Outcome::failed,
-            not_run += r.outcome == Outcome::waiting && !part.missing.empty();
+      for (const report::Repeat& r : point.repeats) {
+        ++all;
+        done += r.outcome == Outcome::done;
+        failed += r.outcome == Outcome::failed;
+        not_run += r.outcome == Outcome::waiting && !part.missing.empty();
+      }
   std::string out = fmt::format("{} of {} runs done{}{}, {} of runs so far", done, all,
                                 failed ? fmt::format(", {} failed", failed) : "",
                                 not_run ? fmt::format(", {} not run", not_run) : "",

@@ -82,9 +82,13 @@ report::Repeat repeat_of(const RunRow& row, int number, const std::string& ident
   report::Repeat out;
   out.number = number;
   out.outcome = static_cast<report::Outcome>(row.status);
-  out.reason = row.reason, out.command = row.command, out.attempts = row.attempts;
-  if (row.status == Status::done || row.status == Status::failed)
-    out.wall = row.wall, out.folder = row.folder;
+  out.reason = row.reason;
+  out.command = row.command;
+  out.attempts = row.attempts;
+  if (row.status == Status::done || row.status == Status::failed) {
+    out.wall = row.wall;
+    out.folder = row.folder;
+  }
   if (row.status == Status::done) {
     const json record = files::parse_json(row.record);
     if (record.is_discarded())
@@ -97,19 +101,27 @@ report::Repeat repeat_of(const RunRow& row, int number, const std::string& ident
 
 report::Study study_of(const json& plan, const std::map<std::string, RunRow>& rows) try {
   report::Study out;
-  out.name = plan.at("name"), out.title = plan.at("title"), out.what = plan.at("what"),
+  out.name = plan.at("name");
+  out.title = plan.at("title");
+  out.what = plan.at("what");
   out.file = plan.at("file");
-  out.command = plan.at("command"), out.warmup = plan.at("warmup");
+  out.command = plan.at("command");
+  out.warmup = plan.at("warmup");
   for (const json& p : plan.at("parts")) {
     report::Part part;
-    part.name = p.at("name"), part.title = p.at("title"), part.what = p.at("what"),
+    part.name = p.at("name");
+    part.title = p.at("title");
+    part.what = p.at("what");
     part.kind = kind_named(p.at("kind"));
     part.missing = p.value("missing", "");  // older plans do not have it
-    part.verb = p.at("verb"), part.axis = p.at("axis"), part.published_by = p.at("published_by");
+    part.verb = p.at("verb");
+    part.axis = p.at("axis");
+    part.published_by = p.at("published_by");
     for (const json& row : p.at("published")) part.published.emplace_back(row.at(0), row.at(1));
     for (const json& q : p.at("points")) {
       report::Point point;
-      point.technique = q.at("technique"), point.axes = pairs_of(q.at("axes")),
+      point.technique = q.at("technique");
+      point.axes = pairs_of(q.at("axes"));
       point.fixed = pairs_of(q.at("fixed"));
       for (const json& run : q.at("runs")) {
         const std::string identity = run.at(0);
@@ -197,11 +209,14 @@ report::Study study_of_run(const fs::path& folder, bool follow) {
   const fs::path asked = folder / "resolved.toml";  // of old runs there may be none
   out.command = fs::exists(asked, error) ? "tessera train " + asked.string()
                                          : "tessera report " + folder.string();
-  out.file = folder.string(), out.warmup = 2;
+  out.file = folder.string();
+  out.warmup = 2;
   report::Repeat repeat;
   repeat.record = report::read_run(folder.string(), out.warmup);
   repeat.outcome = report::Outcome::done;
-  repeat.folder = ".", repeat.attempts = 1, repeat.wall = repeat.record->wall;
+  repeat.folder = ".";
+  repeat.attempts = 1;
+  repeat.wall = repeat.record->wall;
   report::Part part;
   part.name = part.title = "run";
   part.kind = report::PartKind::accuracy;
@@ -270,7 +285,8 @@ ordered_json document_of(const report::Study& study, const std::string& folder,
                       {"not_run", counts["not run"]},
                       {"elapsed_s", number_json(study.elapsed)}};
   out["verdict"] = report::verdict(study);
-  out["claims"] = std::move(claims), out["parts"] = std::move(parts);
+  out["claims"] = std::move(claims);
+  out["parts"] = std::move(parts);
   return out;
 }
 

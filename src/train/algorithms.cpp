@@ -178,7 +178,8 @@ void settle_algorithms(Choices* own, const std::function<void()>& choose, const 
       unreadable = e.message;
     }
   if (!ranks.any(own || !kept.empty() || !unreadable.empty())) return;
-  kept = ranks.gather_text(kept)[0], unreadable = ranks.gather_text(unreadable)[0];
+  kept = ranks.gather_text(kept)[0];
+  unreadable = ranks.gather_text(unreadable)[0];
   const Algorithms found = kept.empty() ? Algorithms{{}, unreadable} : read_algorithms(kept);
   const Choices* const known = own ? same_made(found.tables, *own) : nullptr;
   if (known) own->take(known->rows());

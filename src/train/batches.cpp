@@ -25,7 +25,8 @@ void hold_pictures(Session& session, const data::Dataset& train) {
     pictures.insert(pictures.end(), image.pixels.begin(), image.pixels.end());
     if (i + 1 < held && pictures.size() < at_once) continue;
     session.hold(first, pictures);
-    pictures.clear(), first = i + 1;
+    pictures.clear();
+    first = i + 1;
   }
 }
 

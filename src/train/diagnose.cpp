@@ -148,8 +148,11 @@ std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
     if (!first.empty() || plan::is_point_to_point(step.op))
       return;  // what another stage sends is that stage's to tell
     for (std::size_t k = 0; first.empty() && k < step.out.size(); ++k)
-      if (const BadElements bad = count_bad(bytes(step.out[k]), step.out[k].type.dtype); bad.any())
-        first = describe(plan, step, k, bad), order = place_in_program(compiled, step, k);
+      if (const BadElements bad = count_bad(bytes(step.out[k]), step.out[k].type.dtype);
+          bad.any()) {
+        first = describe(plan, step, k, bad);
+        order = place_in_program(compiled, step, k);
+      }
   });
   session.train_step(inputs);
   session.observe({});

@@ -36,7 +36,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 void TrainState::note_progress(const TrainLog& log) {
-  if (ranks.first()) progress.metrics_bytes = log.bytes(), progress.metrics_hash = log.hash();
+  if (ranks.first()) {
+    progress.metrics_bytes = log.bytes();
+    progress.metrics_hash = log.hash();
+  }
   progress.epoch_seconds += seconds_since(epoch_start);
   epoch_start = std::chrono::steady_clock::now();
   progress.wall_s = wall();
@@ -96,10 +99,13 @@ bool end_epoch(TrainState& state, TrainLog& log, Meter& meter) {
   if (scored) {
     const Score s = evaluate(state, log);
     if (state.stopping() && s.images < state.test->size()) return false;
-    state.results.final = s, record.test_top1 = s.top1;
-    if (state.progress.best_step == 0 || s.top1 > state.progress.best_top1)
-      state.progress.best_top1 = s.top1, state.progress.best_epoch = epoch,
+    state.results.final = s;
+    record.test_top1 = s.top1;
+    if (state.progress.best_step == 0 || s.top1 > state.progress.best_top1) {
+      state.progress.best_top1 = s.top1;
+      state.progress.best_epoch = epoch;
       state.progress.best_step = state.progress.step;
+    }
     log.console().line(eval_line(epoch, s, state.progress));
     line.update({{"test_loss", s.loss}, {"test_top1", s.top1}, {"test_top5", s.top5}});
     if (s.top1_tta >= 0) line["test_top1_tta"] = record.test_top1_tta = s.top1_tta;
@@ -108,9 +114,11 @@ bool end_epoch(TrainState& state, TrainLog& log, Meter& meter) {
   line["elapsed_s"] = state.wall();
   log.append(line);
   state.results.epochs.push_back(record);
-  if (state.progress.position >= state.epoch_samples)
-    ++state.progress.epoch, state.progress.position = 0;
-  state.progress.epoch_loss = state.progress.epoch_correct = state.progress.epoch_seconds = 0,
+  if (state.progress.position >= state.epoch_samples) {
+    ++state.progress.epoch;
+    state.progress.position = 0;
+  }
+  state.progress.epoch_loss = state.progress.epoch_correct = state.progress.epoch_seconds = 0;
   state.progress.epoch_images = 0;
   state.epoch_start = std::chrono::steady_clock::now();
   return true;

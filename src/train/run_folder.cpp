@@ -107,8 +107,10 @@ std::vector<std::string> changes_since(const fs::path& folder, const config::Con
                                          files::read_text(folder / "resolved.toml", 1 << 20)),
                                      now = meaning(config::to_toml(config));
   const std::string schedule = "parallel.schedule";
-  if (before[schedule].starts_with(" = \"file:") && same_schedule(folder, config))
-    before.erase(schedule), now.erase(schedule);
+  if (before[schedule].starts_with(" = \"file:") && same_schedule(folder, config)) {
+    before.erase(schedule);
+    now.erase(schedule);
+  }
   std::vector<std::string> differ;
   for (const auto& [key, value] : now)
     if (const auto found = before.find(key); found == before.end() || found->second != value)

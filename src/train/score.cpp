@@ -115,7 +115,9 @@ Score score(Session& session, const config::Config& config, const data::Dataset&
     if (seen) seen(out.images);
   }
   const double n = std::max<double>(1.0, static_cast<double>(out.images));
-  out.loss /= n, out.top1 /= n, out.top5 /= n;
+  out.loss /= n;
+  out.top1 /= n;
+  out.top5 /= n;
   if (flips) out.top1_tta = static_cast<double>(correct_tta) / n;
   out.seconds = seconds();
   return out;

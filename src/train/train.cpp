@@ -77,7 +77,10 @@ class Trainer {
       return 0;
     }
     const StopOnSignal guard;
-    state_.ranks.together([&] { comm::Heartbeat::doing("opening the data"), prepare(); });
+    state_.ranks.together([&] {
+      comm::Heartbeat::doing("opening the data");
+      prepare();
+    });
     settle_stages(state_.config, state_.ranks.world());
     comm::Heartbeat::doing("compiling");
     state_.session =
@@ -90,7 +93,8 @@ class Trainer {
     state_.ranks.together([&] {
       comm::Heartbeat::doing("bringing the pictures to the device");
       hold_pictures(*state_.session, *state_.train);
-      comm::Heartbeat::doing("loading the weights"), begin();
+      comm::Heartbeat::doing("loading the weights");
+      begin();
     });
     expect_same_step(state_.ranks, out_, resumed_ ? state_.progress.step : -1);
     memory_->loaded();
@@ -147,7 +151,8 @@ class Trainer {
     if (state_.config.parallel.shares.word == "measured")
       state_.config.parallel.shares.list.assign(static_cast<std::size_t>(state_.config.parallel.dp),
                                                 1.0);
-    samples_ = extent_.samples, state_.epoch_samples = extent_.epoch_samples,
+    samples_ = extent_.samples;
+    state_.epoch_samples = extent_.epoch_samples;
     state_.total = extent_.steps;
   }
 
@@ -165,7 +170,10 @@ class Trainer {
           in_memory_.empty()
               ? load_newest_checkpoint(out_, *state_.session, state_.epoch_samples, notes_)
               : load_checkpoint(in_memory_, *state_.session, state_.epoch_samples, notes_);
-      if (found) state_.progress = *found, resumed_ = true;
+      if (found) {
+        state_.progress = *found;
+        resumed_ = true;
+      }
       if (const auto changes = changes_since(out_, asked()); resumed_ && !changes.empty())
         notes_.push_back("the run goes on with another configuration than before: " +
                          join(changes, ", "));
@@ -207,7 +215,8 @@ class Trainer {
       if (!more.empty()) notes_.push_back(more);
     for (const std::string& more : state_.session->executor().notes()) notes_.push_back(more);
     for (const std::string& note : notes_) log_.console().line("note: " + note);
-    flops_ = plan.cost.flops, peak_ = segment_.peak.gflops * 1e9,
+    flops_ = plan.cost.flops;
+    peak_ = segment_.peak.gflops * 1e9;
     state_.results.segments = segment_.all;
   }
 
@@ -276,31 +285,16 @@ class Trainer {
     const Measured seen = meter_->step(
         r.step, step.wanted, r.timeline, state_.session->compiled(Goal::train, batch.count).plan,
         batch.count, step.began_ns, step.data_ms, step.ran_ms, stop_requested());
-    const double count = static_cast<double>(batch.count), ms = seen.step_ms,
-                 lr = learning_rate(state_.config, r.step, state_.total);
-    const double mfu =
-        flops_ * count / static_cast<double>(state_.config.batch.global) / (ms * 1e-3) / peak_;
-    const report::StepMetrics m{.step = r.step,
-                                .epoch = batch.epoch,
-                                .loss = r.loss,
-                                .top1 = r.correct / count,
-                                .lr = lr,
-                                .grad_norm = r.grad_norm,
-                                .step_ms = ms,
-                                .images_per_s = count / ms * 1e3,
-                                .mfu = mfu,
-                                .comm_bytes = state_.results.comm.total().bytes,
-                                .skipped = !r.ok,
-                                .loss_scale = r.loss_scale,
-                                .overflow = r.overflow,
-                                .sampled = seen.sampled,
-                                .breakdown = seen.breakdown};
+    report::StepMetrics m = metrics_of(step, seen);
+    m.lr = learning_rate(state_.config, r.step, state_.total);
+    m.mfu = flops_ * static_cast<double>(batch.count) /
+            static_cast<double>(state_.config.batch.global) / (m.step_ms * 1e-3) / peak_;
     log_.append(report::to_json(m));
     const bool first_of_row = m.overflow || state_.progress.skipped_in_a_row == 1;
     log_.show(m, state_.epoch_pending() || (m.skipped && first_of_row));
     for (const std::string& remark : seen.remarks) log_.console().line("note: " + remark);
     if (r.ok) {
-      state_.results.step_ms.push_back(ms);
+      state_.results.step_ms.push_back(m.step_ms);
       state_.results.last_loss = r.loss;
     } else if (state_.progress.skipped_in_a_row >= most_skipped_in_a_row) {
       give_up(r, under_way_->inputs_of(batch, r.step));
@@ -318,7 +312,8 @@ class Trainer {
                                             reserve(*state_.session, plans_, state_.ranks).bytes());
     std::vector<std::string> remarks;  // none: what the run took so far is in the folder
     record_algorithms(true, remarks);
-    options.first_epoch = state_.progress.epoch, options.first_position = state_.progress.position;
+    options.first_epoch = state_.progress.epoch;
+    options.first_position = state_.progress.position;
     loader_.emplace(*state_.train, options);
     log_.console().line("note: " + changed);
   }

@@ -12,6 +12,24 @@
 
 namespace tessera::run {
 
+report::StepMetrics metrics_of(const FinishedStep& step, const Measured& seen) {
+  const StepResult& r = step.result;
+  const double count = static_cast<double>(step.batch.count);
+  return {.step = r.step,
+          .epoch = step.batch.epoch,
+          .loss = r.loss,
+          .top1 = r.correct / count,
+          .grad_norm = r.grad_norm,
+          .step_ms = seen.step_ms,
+          .images_per_s = count / seen.step_ms * 1e3,
+          .comm_bytes = step.sent.total().bytes,
+          .skipped = !r.ok,
+          .loss_scale = r.loss_scale,
+          .overflow = r.overflow,
+          .sampled = seen.sampled,
+          .breakdown = seen.breakdown};
+}
+
 StepsUnderWay::StepsUnderWay(Session& session, const RunExtent& extent, int ahead)
     : session_(session),
       extent_(extent),

@@ -10,6 +10,7 @@
 #include "compile/plans.h"
 #include "data/loader.h"
 #include "measure/meter.h"
+#include "report/metrics.h"
 #include "session/session.h"
 
 namespace tessera::run {
@@ -22,6 +23,9 @@ struct FinishedStep {
   std::int64_t began_ns = 0;  // of the steady clock; not before the step before it was finished
   double data_ms = 0, ran_ms = 0;
 };
+
+// The numbers of a step for metrics.jsonl; its learning rate and its MFU are the caller's.
+report::StepMetrics metrics_of(const FinishedStep& step, const Measured& seen);
 
 class StepsUnderWay {
  public:

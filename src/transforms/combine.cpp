@@ -65,8 +65,11 @@ std::vector<Bundle> find_bundles(const Program& p, const Uses& uses) {
       return all[b].reader < 0 || all[b].reader > ready[at(e.in[0])];
     };
     auto found = std::find_if(list.begin(), list.end(), fits);
-    if (found == list.end())
-      all.emplace_back(), list.push_back(all.size() - 1), found = std::prev(list.end());
+    if (found == list.end()) {
+      all.emplace_back();
+      list.push_back(all.size() - 1);
+      found = std::prev(list.end());
+    }
     all[*found].members.push_back(now);
     if (all[*found].reader >= 0) ready[at(e.out[0])] = all[*found].reader;
     for (const int reader : uses.readers[at(e.out[0])]) read_by[at(reader)].push_back(*found);

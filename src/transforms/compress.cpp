@@ -107,14 +107,19 @@ class Compressor {
     const Compressed attrs{"dp", spec_.kind, spec_.keep, dim_of(eqn), {}, 0};
     std::vector<Var> in = {x};
     Kept* left = nullptr;
-    if (has_residual(*parse_wire(spec_.kind)))
-      left = &keep(Role::residual, bucket, b_.type(x)), in.push_back(left->now);
+    if (has_residual(*parse_wire(spec_.kind))) {
+      left = &keep(Role::residual, bucket, b_.type(x));
+      in.push_back(left->now);
+    }
     const std::vector<Var> out =
         b_.emit_named(Op::compressed_reduce, attrs, in,
                       {r_.from.name_of(eqn.out[0]), r_.from.name_of(eqn.in[0]) + "/left"});
     put(out[0], r_.from.type(eqn.out[0]).at);
     r_.set(eqn.out[0], out[0]);
-    if (left) put(out[1], b_.type(x).at), left->now = out[1];
+    if (left) {
+      put(out[1], b_.type(x).at);
+      left->now = out[1];
+    }
     return true;
   }
 
@@ -126,7 +131,10 @@ class Compressor {
   }
   static Pack side_by_side(const std::vector<std::int64_t>& sizes) {
     Pack pack;
-    for (const std::int64_t n : sizes) pack.offsets.push_back(pack.size), pack.size += n;
+    for (const std::int64_t n : sizes) {
+      pack.offsets.push_back(pack.size);
+      pack.size += n;
+    }
     return pack;
   }
 
@@ -195,7 +203,8 @@ class Compressor {
         sums.push_back(b_.contract("nr,mr->nm", bases[i], all, "g." + e.param));
         sent.push_back(b_.contract("nr,mr->nm", bases[i], shares[k++], "sent." + e.param));
       } else {
-        sums.push_back(bases[i]), sent.push_back(matrices[i]);
+        sums.push_back(bases[i]);
+        sent.push_back(matrices[i]);
       }
     }
     Var sum = b_.emit1(Op::pack, whole_bucket, sums, "g");

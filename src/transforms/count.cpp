@@ -101,7 +101,8 @@ class Counter {
   }
   void enter() {
     Eqn update;
-    update.phase = Phase::update, update.scope = "optimizer";
+    update.phase = Phase::update;
+    update.scope = "optimizer";
     r_.enter(update);
   }
   Var number() {

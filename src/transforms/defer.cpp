@@ -31,7 +31,8 @@ Program defer(const Program& program) {
     for (const Eqn* eqn : last) {
       const Total& total = totals[r(eqn->in[0])];
       BatchNorm attrs = std::get<BatchNorm>(eqn->attrs);
-      attrs.groups = 1, attrs.samples = total.samples;
+      attrs.groups = 1;
+      attrs.samples = total.samples;
       r.enter(*eqn);
       r.copy_with(*eqn, attrs,
                   {r(eqn->in[0]), r(eqn->in[1]), total.sums[0], total.sums[1], r(eqn->in[4])});

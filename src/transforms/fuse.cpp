@@ -232,7 +232,10 @@ Program fuse_update(const Program& program) {
     Attrs attrs = e.attrs;
     std::visit(
         [&](auto& a) {
-          if constexpr (requires { a.ok; }) a.factor = factor, a.ok = true;
+          if constexpr (requires { a.ok; }) {
+            a.factor = factor;
+            a.ok = true;
+          }
         },
         attrs);
     Eqn fused = e;

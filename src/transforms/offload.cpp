@@ -17,8 +17,10 @@ Program offload(const Program& program, Home home, std::int64_t piece) {
   CHECK(home != Home::device && piece > 0, "offload says where to, and how much at a time");
   Program out = program;
   for (Input& in : out.inputs)
-    if (in.role == Role::first_moment || in.role == Role::second_moment)
-      in.home = home, in.piece = piece;
+    if (in.role == Role::first_moment || in.role == Role::second_moment) {
+      in.home = home;
+      in.piece = piece;
+    }
   return out;
 }
 
@@ -27,7 +29,10 @@ Program rest_weights(const Program& program, Home home, std::int64_t piece) {
   Program out = program;
   for (Input& in : out.inputs) {
     const bool cut = std::find(in.dims.begin(), in.dims.end(), "bucket") != in.dims.end();
-    if (in.role == Role::weights && cut) in.home = home, in.piece = piece;
+    if (in.role == Role::weights && cut) {
+      in.home = home;
+      in.piece = piece;
+    }
   }
   return out;
 }

@@ -54,7 +54,9 @@ std::vector<Bucket> plan_buckets(const Program& program,
     Bucket& bucket =
         groups[{group.decay, group.lr_scale, dim < 0, -group.stage, -group.block, group.resident}];
     bucket.parts = dim >= 0 ? tp : 1;
-    bucket.decay = group.decay, bucket.lr_scale = group.lr_scale, bucket.resident = group.resident,
+    bucket.decay = group.decay;
+    bucket.lr_scale = group.lr_scale;
+    bucket.resident = group.resident;
     bucket.stage = group.stage;
     bucket.entries.push_back({in.name, bucket.size, shape, dim});
     bucket.size += (elements(shape) / bucket.parts + align - 1) / align * align;

@@ -34,7 +34,8 @@ class Placer {
   explicit Placer(const Program& program)
       : r_(program), axes_(static_cast<int>(program.mesh.axes.size())) {
     for (const Input& in : program.inputs) {
-      is_param_.resize(at(r_(in.var)) + 1), is_param_[at(r_(in.var))] = in.kind == Input::param;
+      is_param_.resize(at(r_(in.var)) + 1);
+      is_param_[at(r_(in.var))] = in.kind == Input::param;
       if (in.home != Home::device) away_.insert(r_(in.var));
     }
   }
@@ -71,8 +72,11 @@ class Placer {
     r_.enter(eqn);
     const bool forward = eqn.phase == Phase::forward;
     updates_ = eqn.phase == Phase::update;
-    if (forward != forward_ || eqn.micro != micro_)
-      ++segment_, forward_ = forward, micro_ = eqn.micro;
+    if (forward != forward_ || eqn.micro != micro_) {
+      ++segment_;
+      forward_ = forward;
+      micro_ = eqn.micro;
+    }
   }
   int turn() const { return 2 * segment_ + (updates_ ? 1 : 0); }
 
@@ -114,8 +118,9 @@ class Placer {
     bool any_partial = false, all_partial = true, any_cut = false;
     for (Var v : in) {
       have.push_back(place_on(type(v), axis));
-      any_partial |= have.back() == partial, all_partial &= have.back() == partial,
-          any_cut |= have.back().kind == Place::S;
+      any_partial |= have.back() == partial;
+      all_partial &= have.back() == partial;
+      any_cut |= have.back().kind == Place::S;
     }
     if (!any_partial && !any_cut) return {0, all_whole, std::vector<Place>(eqn.out.size())};
 
@@ -196,7 +201,9 @@ class Placer {
     if (found == waiting_.end()) return r_(old);
     if (const auto made = made_.find({old, turn()}); made != made_.end()) return made->second;
     Eqn now = *found->second;
-    now.scope = reader.scope, now.phase = reader.phase, now.stage = reader.stage,
+    now.scope = reader.scope;
+    now.phase = reader.phase;
+    now.stage = reader.stage;
     now.micro = reader.micro;
     place(now);
     for (Var v : now.out)
@@ -290,7 +297,8 @@ class Placer {
     if (have == want) return v;
     const Key k = key(v, axis, want);
     if (const auto copy = copies_.find(k); copy != copies_.end()) return copy->second;
-    check_nesting(v, axis, have), check_nesting(v, axis, want);
+    check_nesting(v, axis, have);
+    check_nesting(v, axis, want);
     const bool from_params = is_param(v);
     Type t = type(v);
     set_place(t, r_.from.mesh, axis, want);

@@ -159,7 +159,10 @@ class Reader {
                      "expected 'rank N:' with N from 0 to " + std::to_string(most_ranks - 1) +
                          ", found " + (words.size() < 2 ? "nothing" : shown(words[1].text)));
     const auto index = static_cast<std::size_t>(r);
-    if (s_.ranks.size() <= index) s_.ranks.resize(index + 1), at_line_.resize(index + 1, 0);
+    if (s_.ranks.size() <= index) {
+      s_.ranks.resize(index + 1);
+      at_line_.resize(index + 1, 0);
+    }
     if (at_line_[index] > 0)
       return problem(words[1].column, "a second line of rank " + std::to_string(r) +
                                           "; the first is line " + std::to_string(at_line_[index]));

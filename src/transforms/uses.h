@@ -18,7 +18,10 @@ struct Uses {
       for (ir::Var v : p.eqns[i].out)
         if (v != ir::none) maker[at(v)] = static_cast<int>(i);
       for (ir::Var v : p.eqns[i].in)
-        if (v != ir::none) ++count[at(v)], readers[at(v)].push_back(static_cast<int>(i));
+        if (v != ir::none) {
+          ++count[at(v)];
+          readers[at(v)].push_back(static_cast<int>(i));
+        }
     }
     for (const ir::Output& o : p.outputs) ++count[at(o.var)];
   }

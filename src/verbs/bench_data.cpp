@@ -51,7 +51,10 @@ class Stopwatch {
 // One side of the comparison, turn by turn.
 struct Turns {
   std::vector<double> wall, cpu;
-  void add(const Rate& rate) { wall.push_back(rate.wall), cpu.push_back(rate.cpu); }
+  void add(const Rate& rate) {
+    wall.push_back(rate.wall);
+    cpu.push_back(rate.cpu);
+  }
   report::Quantiles per_s() const { return report::quantiles(wall); }
   report::Quantiles per_cpu_s() const { return report::quantiles(cpu); }
 };
@@ -144,7 +147,10 @@ int bench_data(const config::Config& config, const BenchOptions& options) {
     if (i >= 0) ours.add(rate);  // the first one warms up
     if (!folder) continue;
     const Rate at_scale = turn(files, shrunk, threads), whole = turn(files, {}, threads);
-    if (i >= 0) scaled.add(at_scale), full.add(whole);
+    if (i >= 0) {
+      scaled.add(at_scale);
+      full.add(whole);
+    }
   }
   const report::Quantiles q = ours.per_s(), c = ours.per_cpu_s();
   if (options.json) {

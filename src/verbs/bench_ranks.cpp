@@ -17,15 +17,20 @@ using nlohmann::ordered_json;
 std::vector<RankUse> gather_use(const Ranks& ranks, const RankUse& mine) {
   std::vector<double> row = {static_cast<double>(mine.peak_bytes),
                              mine.flops};  // bytes are whole far beyond any machine's
-  for (const comm::Traffic::Row& verb : mine.traffic.rows)
-    row.push_back(static_cast<double>(verb.count)), row.push_back(static_cast<double>(verb.bytes));
+  for (const comm::Traffic::Row& verb : mine.traffic.rows) {
+    row.push_back(static_cast<double>(verb.count));
+    row.push_back(static_cast<double>(verb.bytes));
+  }
   const std::vector<double> all = ranks.gather(row);
   std::vector<RankUse> out(static_cast<std::size_t>(ranks.size()));
   for (std::size_t r = 0; r < out.size(); ++r) {
     const double* at = &all[r * row.size()];
-    out[r].peak_bytes = static_cast<std::int64_t>(*at++), out[r].flops = *at++;
-    for (comm::Traffic::Row& verb : out[r].traffic.rows)
-      verb.count = static_cast<std::int64_t>(*at++), verb.bytes = static_cast<std::int64_t>(*at++);
+    out[r].peak_bytes = static_cast<std::int64_t>(*at++);
+    out[r].flops = *at++;
+    for (comm::Traffic::Row& verb : out[r].traffic.rows) {
+      verb.count = static_cast<std::int64_t>(*at++);
+      verb.bytes = static_cast<std::int64_t>(*at++);
+    }
   }
   return out;
 }
@@ -82,8 +87,10 @@ std::string use_line(const std::vector<RankUse>& ranks, const std::string& per) 
       verbs += fmt::format("{}{} {}", verbs.empty() ? "" : ", ", verb,
                            amount(bytes.get<std::int64_t>()));
   std::int64_t least = ranks[0].peak_bytes, most = 0;
-  for (const RankUse& rank : ranks)
-    least = std::min(least, rank.peak_bytes), most = std::max(most, rank.peak_bytes);
+  for (const RankUse& rank : ranks) {
+    least = std::min(least, rank.peak_bytes);
+    most = std::max(most, rank.peak_bytes);
+  }
   return fmt::format("a rank hands over {} per {}{}; planned memory per rank {}{}",
                      amount(traffic.total().bytes), per, verbs.empty() ? "" : " (" + verbs + ")",
                      amount(least) == amount(most) ? "" : amount(least) + " to ", amount(most));

@@ -206,8 +206,10 @@ DiffSide parameters_of(const fs::path& path) {
   auto w = std::make_shared<const OpenedWeights>(open_weights(path));
   auto params = std::make_shared<std::map<std::string, models::Param>>();
   DiffSide out;
-  for (models::Param& p : models::parameters(w->model))
-    out.names.insert(p.name), params->emplace(p.name, p);
+  for (models::Param& p : models::parameters(w->model)) {
+    out.names.insert(p.name);
+    params->emplace(p.name, p);
+  }
   out.type = [params](const std::string& name) { return ir::to_string(params->at(name).shape); };
   out.numbers = [w, params](const std::string& name) { return w->source(params->at(name)); };
   out.bytes = [numbers = out.numbers](const std::string& name) {
@@ -220,11 +222,17 @@ DiffSide parameters_of(const fs::path& path) {
 
 ordered_json compare(const DiffSide& a, const DiffSide& b, const std::string& name) {
   ordered_json out = {{"name", name}};
-  auto status = [&](const char* word) { return out["status"] = word, out; };
+  auto status = [&](const char* word) {
+    out["status"] = word;
+    return out;
+  };
   if (!a.names.contains(name)) return status("missing in A");
   if (!b.names.contains(name)) return status("missing in B");
-  if (a.type(name) != b.type(name))
-    return out["a"] = a.type(name), out["b"] = b.type(name), status("other type or shape");
+  if (a.type(name) != b.type(name)) {
+    out["a"] = a.type(name);
+    out["b"] = b.type(name);
+    return status("other type or shape");
+  }
   if (a.bytes(name) == b.bytes(name)) return status("equal");
   const std::vector<double> x = a.numbers(name), y = b.numbers(name);
   double most = 0;
@@ -244,7 +252,10 @@ ordered_json compare(const DiffSide& a, const DiffSide& b, const std::string& na
 int ckpt_list(const CkptOptions& options) {
   const std::vector<Entry> entries = look_at(options.path);
   const std::int64_t best = best_step(entries);
-  if (!options.json) return print_table(entries, best), 0;
+  if (!options.json) {
+    print_table(entries, best);
+    return 0;
+  }
   ordered_json all = ordered_json::array();
   for (const Entry& e : entries) all.push_back(to_json(e, best));
   report::print_document(all);

@@ -24,7 +24,10 @@ constexpr std::int64_t piece = 64;  // samples per task
 
 struct Extent {
   int least = 1 << 30, most = 0;
-  void take(int low, int high) { least = std::min(least, low), most = std::max(most, high); }
+  void take(int low, int high) {
+    least = std::min(least, low);
+    most = std::max(most, high);
+  }
   ordered_json json() const { return {{"min", most ? least : 0}, {"max", most}}; }
 };
 
@@ -40,35 +43,44 @@ struct SplitSeen {
   std::uint64_t pixels = 0;
 
   SplitSeen(int classes, int channels) : per_class(static_cast<std::size_t>(classes)) {
-    sum.resize(static_cast<std::size_t>(channels)),
-        squares.resize(static_cast<std::size_t>(channels));
-    numbers.resize(sum.size()), number_squares.resize(sum.size());
+    sum.resize(static_cast<std::size_t>(channels));
+    squares.resize(static_cast<std::size_t>(channels));
+    numbers.resize(sum.size());
+    number_squares.resize(sum.size());
   }
   void add(const data::Image& image, std::int32_t label) {
     ++images;
     ++per_class[static_cast<std::size_t>(label)];
-    height.take(image.h, image.h), width.take(image.w, image.w);
+    height.take(image.h, image.h);
+    width.take(image.w, image.w);
     pixels += static_cast<std::uint64_t>(image.h) * image.w;
     for (std::size_t k = 0; k < sum.size(); ++k) {
       std::uint64_t s = 0, q = 0;  // at most 2^26 pixels of 2^16 each
-      for (std::size_t i = k; i < image.pixels.size(); i += sum.size())
-        s += image.pixels[i], q += image.pixels[i] * image.pixels[i];
-      sum[k] += s, squares[k] += q;
+      for (std::size_t i = k; i < image.pixels.size(); i += sum.size()) {
+        s += image.pixels[i];
+        q += image.pixels[i] * image.pixels[i];
+      }
+      sum[k] += s;
+      squares[k] += q;
       for (std::size_t i = k; i < image.numbers.size(); i += sum.size()) {
         const double value = static_cast<double>(image.numbers[i]) * 255;
-        numbers[k] += value, number_squares[k] += value * value;
+        numbers[k] += value;
+        number_squares[k] += value * value;
       }
     }
   }
   void add(const SplitSeen& other) {
-    images += other.images, pixels += other.pixels;
+    images += other.images;
+    pixels += other.pixels;
     for (std::size_t i = 0; i < per_class.size(); ++i) per_class[i] += other.per_class[i];
     bad.insert(bad.end(), other.bad.begin(), other.bad.end());
-    height.take(other.height.least, other.height.most),
-        width.take(other.width.least, other.width.most);
+    height.take(other.height.least, other.height.most);
+    width.take(other.width.least, other.width.most);
     for (std::size_t k = 0; k < sum.size(); ++k) {
-      sum[k] += other.sum[k], squares[k] += other.squares[k];
-      numbers[k] += other.numbers[k], number_squares[k] += other.number_squares[k];
+      sum[k] += other.sum[k];
+      squares[k] += other.squares[k];
+      numbers[k] += other.numbers[k];
+      number_squares[k] += other.number_squares[k];
     }
   }
   double total(std::size_t k) const { return static_cast<double>(sum[k]) + numbers[k]; }

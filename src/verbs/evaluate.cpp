@@ -145,7 +145,8 @@ Pictures read_pictures(std::span<const std::string> paths, const Session& sessio
         transform.pixels(image, {}, std::span(out.pixels).subspan(i * size, size));
       }
     } catch (const Error& error) {
-      out.bad_at = i, out.bad = error;
+      out.bad_at = i;
+      out.bad = error;
     }
   }
   return out;

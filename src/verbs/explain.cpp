@@ -177,7 +177,8 @@ ordered_json to_json(const config::Config& config, const ExplainOptions& options
     memory[quantities[i].name] = quantities[i].of(plan);
     range["memory"][quantities[i].name] = whole(ranks.memory[i]);
   }
-  range["peak_bytes"] = whole(ranks.peak), range["comm_bytes"] = whole(ranks.comm),
+  range["peak_bytes"] = whole(ranks.peak);
+  range["comm_bytes"] = whole(ranks.comm);
   range["flops"] = ranks.flops.json();
   ordered_json out = {
       {"goal", options.goal},

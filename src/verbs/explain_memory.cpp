@@ -54,7 +54,10 @@ nlohmann::ordered_json RunMemory::json() const {
     rows.push_back({{"plan", name_of(row.plan)}, {"arena_bytes", row.arena_bytes}});
   nlohmann::ordered_json out = {
       {"peak_bytes", bytes}, {"ranks", {{"least", least}, {"most", most}}}, {"plans", rows}};
-  if (pinned > 0) out["pinned_bytes"] = pinned, out["feed_bytes"] = fed;
+  if (pinned > 0) {
+    out["pinned_bytes"] = pinned;
+    out["feed_bytes"] = fed;
+  }
   if (host > 0) out["host_bytes"] = host;
   if (file > 0) out["file_bytes"] = file;
   if (!assumed.empty()) out["assumed"] = assumed;
@@ -116,7 +119,8 @@ RunMemory memory_of_run(const config::Config& given, int rank, const std::vector
         rooms[other].add(plan::lower(compiled.program, other, target, config.parallel.overlap));
   }
   out.bytes = out.least = out.most = rooms[rank].bytes();
-  out.host = rooms[rank].bytes_on(ir::Home::host), out.file = rooms[rank].bytes_on(ir::Home::file);
+  out.host = rooms[rank].bytes_on(ir::Home::host);
+  out.file = rooms[rank].bytes_on(ir::Home::file);
   for (const auto& [other, room] : rooms) {
     out.least = std::min(out.least, room.bytes());
     out.most = std::max(out.most, room.bytes());

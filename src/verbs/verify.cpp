@@ -62,8 +62,10 @@ void check_names_and_dtypes(const files::Safetensors& file,
   constexpr std::size_t most = 50;
   if (!strangers.empty()) {
     const std::size_t count = strangers.size();
-    if (count > most)
-      strangers.resize(most), strangers.push_back(fmt::format("{} more", count - most));
+    if (count > most) {
+      strangers.resize(most);
+      strangers.push_back(fmt::format("{} more", count - most));
+    }
     problems.insert(problems.begin(),
                     fmt::format("{} of the tensors mean{} nothing in a golden of this model: {}",
                                 count, count == 1 ? "s" : "", join(strangers, ", ")));

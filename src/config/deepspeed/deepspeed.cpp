@@ -191,9 +191,10 @@ class Interpreter : DeepSpeedFile {
   void scheduler() {
     const JsonNode* type = at("scheduler.type");
     if (type == nullptr || type->is_null()) {
-      if (at("optimizer.type") != nullptr)
-        fallback("lr.schedule", of(std::string("constant"))),
-            fallback("lr.warmup", of(std::int64_t{0}));
+      if (at("optimizer.type") != nullptr) {
+        fallback("lr.schedule", of(std::string("constant")));
+        fallback("lr.warmup", of(std::int64_t{0}));
+      }
       return;
     }
     const std::optional<std::string> name = text_at("scheduler.type", "lr.schedule");

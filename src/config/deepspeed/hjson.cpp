@@ -30,11 +30,13 @@ bool read_number(std::string_view text, Value& out) {
   if (digits() == 0) return false;
   bool whole = true;
   if (rest.starts_with('.')) {
-    rest.remove_prefix(1), whole = false;
+    rest.remove_prefix(1);
+    whole = false;
     if (digits() == 0) return false;
   }
   if (rest.starts_with('e') || rest.starts_with('E')) {
-    rest.remove_prefix(1), whole = false;
+    rest.remove_prefix(1);
+    whole = false;
     if (rest.starts_with('+') || rest.starts_with('-')) rest.remove_prefix(1);
     if (digits() == 0) return false;
   }
@@ -50,10 +52,19 @@ bool read_number(std::string_view text, Value& out) {
 void append_utf8(std::string& out, std::uint32_t c) {
   const auto put = [&](std::uint32_t byte) { out += static_cast<char>(byte); };
   if (c < 0x80) return put(c);
-  if (c < 0x800) return put(0xc0 | c >> 6), put(0x80 | (c & 0x3f));
-  if (c < 0x10000) return put(0xe0 | c >> 12), put(0x80 | (c >> 6 & 0x3f)), put(0x80 | (c & 0x3f));
-  put(0xf0 | c >> 18), put(0x80 | (c >> 12 & 0x3f)), put(0x80 | (c >> 6 & 0x3f)),
-      put(0x80 | (c & 0x3f));
+  if (c < 0x800) {
+    put(0xc0 | c >> 6);
+    return put(0x80 | (c & 0x3f));
+  }
+  if (c < 0x10000) {
+    put(0xe0 | c >> 12);
+    put(0x80 | (c >> 6 & 0x3f));
+    return put(0x80 | (c & 0x3f));
+  }
+  put(0xf0 | c >> 18);
+  put(0x80 | (c >> 12 & 0x3f));
+  put(0x80 | (c >> 6 & 0x3f));
+  put(0x80 | (c & 0x3f));
 }
 
 class Parser {
@@ -66,9 +77,10 @@ class Parser {
       if (text_.starts_with("\xef\xbb\xbf")) at_ = counted_ = 3;
       for (std::string_view rest = text_.substr(at_); !rest.empty();) {
         const std::size_t n = utf8_length(rest);
-        if (n == 0)
-          at_ = text_.size() - rest.size(),
+        if (n == 0) {
+          at_ = text_.size() - rest.size();
           fail("this byte is not valid UTF-8", "save the file as UTF-8");
+        }
         rest.remove_prefix(n);
       }
       space();
@@ -100,13 +112,19 @@ class Parser {
     for (; counted_ < at_;
          counted_ += std::max<std::size_t>(1, utf8_length(text_.substr(counted_)))) {
       ++column_;
-      if (text_[counted_] == '\n') ++line_, column_ = 1;
+      if (text_[counted_] == '\n') {
+        ++line_;
+        column_ = 1;
+      }
     }
     return {file_, line_, column_};
   }
 
   [[noreturn]] void fail(std::string message, std::string advice) {
-    if (at_ < counted_) counted_ = 0, line_ = column_ = 1;
+    if (at_ < counted_) {
+      counted_ = 0;
+      line_ = column_ = 1;
+    }
     throw Syntax{{place(), "not valid JSON: " + std::move(message), std::move(advice)}};
   }
 
@@ -215,11 +233,21 @@ class Parser {
           !(c == '/' && (peek(1) == '/' || peek(1) == '*')))
         continue;
       const std::string_view word = trimmed();
-      if (word == "null") return v.text = "null", v;
-      if (word == "true" || word == "false")
-        return v.kind = Kind::boolean, v.boolean = word == "true", v;
+      if (word == "null") {
+        v.text = "null";
+        return v;
+      }
+      if (word == "true" || word == "false") {
+        v.kind = Kind::boolean;
+        v.boolean = word == "true";
+        return v;
+      }
       if (word.size() < 400 && read_number(word, v)) return v;
-      if (line_ends) return v.kind = Kind::text, v.text = word, v;
+      if (line_ends) {
+        v.kind = Kind::text;
+        v.text = word;
+        return v;
+      }
     }
   }
 
@@ -237,13 +265,16 @@ class Parser {
       }
       static constexpr std::string_view from = "\"\\/bfnrt'", to = "\"\\/\b\f\n\r\t'";
       const char next = peek();
-      if (const std::size_t i = from.find(next); i != from.npos && !ended())
-        ++at_, out += to[i];
-      else if (next == 'u')
-        ++at_, append_utf8(out, escaped());
-      else
+      if (const std::size_t i = from.find(next); i != from.npos && !ended()) {
+        ++at_;
+        out += to[i];
+      } else if (next == 'u') {
+        ++at_;
+        append_utf8(out, escaped());
+      } else {
         fail("a backslash stands before something that it cannot escape",
              "write \\\\ for a backslash");
+      }
     }
   }
 
@@ -261,7 +292,10 @@ class Parser {
     const std::uint32_t high = unit();
     if (high < 0xd800 || high > 0xdfff) return high;
     std::uint32_t low = 0;
-    if (high < 0xdc00 && text_.substr(at_).starts_with("\\u")) at_ += 2, low = unit();
+    if (high < 0xdc00 && text_.substr(at_).starts_with("\\u")) {
+      at_ += 2;
+      low = unit();
+    }
     if (low < 0xdc00 || low > 0xdfff) fail("half of a surrogate pair stands alone", "");
     return 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
   }
@@ -307,7 +341,10 @@ std::optional<std::string> decode_base64(std::string_view text) {
       return {};
     bits = (bits << 6 | six) & 0xffffff;
     held += 6;
-    if (held >= 8) held -= 8, out += static_cast<char>(bits >> held & 0xff);
+    if (held >= 8) {
+      held -= 8;
+      out += static_cast<char>(bits >> held & 0xff);
+    }
   }
   return out;
 }

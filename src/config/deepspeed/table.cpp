@@ -105,7 +105,8 @@ std::string effective_text(const std::vector<Effective>& all) {
     second = std::max(second, e.key.size());
     third = std::max(third, e.value.size());
   }
-  first = std::min<std::size_t>(first, 52), third = std::min<std::size_t>(third, 24);
+  first = std::min<std::size_t>(first, 52);
+  third = std::min<std::size_t>(third, 24);
   std::string out = fmt::format("{:<{}}  {:<{}}  {:<{}}  source\n", "deepspeed", first, "key",
                                 second, "value", third);
   for (const Effective& e : all)

@@ -37,7 +37,8 @@ class StudyReader : StudyValues {
  public:
   StudyReader(std::string_view text, const std::string& file)
       : StudyValues(fs::path(file).parent_path()), file_(file) {
-    out_.path = file, out_.text = text;
+    out_.path = file;
+    out_.text = text;
   }
 
   StudyFile read() {
@@ -72,8 +73,10 @@ class StudyReader : StudyValues {
   }
 
   bool known(const std::string& key, const Node& at) {
-    if (key == "run.out" || key == "run.name")
-      return problem(at.key_place, key + " is chosen by the study", "leave it out"), false;
+    if (key == "run.out" || key == "run.name") {
+      problem(at.key_place, key + " is chosen by the study", "leave it out");
+      return false;
+    }
     if (std::find(launch_keys.begin(), launch_keys.end(), key) != launch_keys.end()) return true;
     const auto dot = key.find('.');
     if (dot != key.npos && find_field(key.substr(0, dot), key.substr(dot + 1))) return true;
@@ -88,7 +91,10 @@ class StudyReader : StudyValues {
   void document(const Node& root) {
     bool has_study = false;
     keys_of(root, "at the top of a study",
-            {{"study", table([&](const Node& n) { has_study = true, study(n); })},
+            {{"study", table([&](const Node& n) {
+                has_study = true;
+                study(n);
+              })},
              {"launch", table([&](const Node& n) { launch(n); })},
              {"base", table([&](const Node& n) { base(n); })},
              {"part", tables(most_parts, [&](const Node& n) { part(n); })},
@@ -120,7 +126,11 @@ class StudyReader : StudyValues {
     const std::size_t before = problems_.size();
     keys_of(n, "in [launch]",
             {{"with", word(l.with, launchers)},
-             {"hostfile", [&](const Node& h) { l.hostfile_place = h.place, path(l.hostfile)(h); }},
+             {"hostfile",
+              [&](const Node& h) {
+                l.hostfile_place = h.place;
+                path(l.hostfile)(h);
+              }},
              {"per_host", count(l.per_host, 0, 65536)},
              {"arguments", words(l.arguments)}});
     if (problems_.size() == before && l.with == "local" &&
@@ -136,7 +146,8 @@ class StudyReader : StudyValues {
       return c.key == "config" && !c.is_table();
     });
     if (config != keys.children.end()) {
-      out_.config_place = config->place, path(out_.config)(*config);
+      out_.config_place = config->place;
+      path(out_.config)(*config);
       keys.children.erase(config);
     }
     settings(keys, "", out_.base);
@@ -154,7 +165,11 @@ class StudyReader : StudyValues {
              {"kind", word(p.kind, kinds)},
              {"verb", word(p.verb, verbs)},
              {"needs", word(p.needs, devices)},
-             {"axis", [&](const Node& a) { axis_place = a.place, text(p.axis)(a); }},
+             {"axis",
+              [&](const Node& a) {
+                axis_place = a.place;
+                text(p.axis)(a);
+              }},
              {"repeats", count(p.repeats, 1, most_repeats)},
              {"time_limit", seconds(p.time_limit)},
              {"arguments", words(p.arguments)},

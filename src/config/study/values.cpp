@@ -126,8 +126,10 @@ std::function<void(const Node&)> StudyValues::folder_name(std::string& to) {
 std::function<void(const Node&)> StudyValues::path(std::string& to) {
   return [&to, this](const Node& n) {
     text(to)(n);
-    if (to.find('\0') != to.npos)
-      return to.clear(), problem(n.place, n.key + ": a path has no zero byte");
+    if (to.find('\0') != to.npos) {
+      to.clear();
+      return problem(n.place, n.key + ": a path has no zero byte");
+    }
     if (!to.empty()) to = (folder_ / to).lexically_normal().string();
   };
 }

@@ -15,7 +15,8 @@ NumberTransform::NumberTransform(const AugmentOptions& options, bool train, int 
     for (std::size_t k = 0; k < static_cast<std::size_t>(channels); ++k)
       out.push_back(static_cast<double>(static_cast<float>(list[list.size() == 1 ? 0 : k])));
   };
-  per_channel(statistics.mean, mean_), per_channel(statistics.deviation, deviation_);
+  per_channel(statistics.mean, mean_);
+  per_channel(statistics.deviation, deviation_);
 }
 
 Resampling NumberTransform::fit(int image_h, int image_w, const SampleKey& key) const {
@@ -47,7 +48,10 @@ void NumberTransform::move(std::vector<float>& numbers, int h, int w, const Samp
   for (int y = 0; y < h; ++y)
     for (int x = 0; x < w; ++x) {
       int row = from.top + y, column = from.left + (mirrored ? w - 1 - x : x);
-      if (o_.padding == Padding::reflect) row = reflected(row, h), column = reflected(column, w);
+      if (o_.padding == Padding::reflect) {
+        row = reflected(row, h);
+        column = reflected(column, w);
+      }
       if (row < 0 || row >= h || column < 0 || column >= w) continue;
       std::copy_n(&numbers[(static_cast<std::size_t>(row) * w + column) * c], c,
                   &moved[(static_cast<std::size_t>(y) * w + x) * c]);
@@ -66,7 +70,8 @@ void NumberTransform::apply(const Image& image, const SampleKey& key, std::span<
     if (!always && h == h_ && w == w_) return;
     resample(now, h, w, c_, fit(h, w, key), next);
     std::swap(now, next);
-    h = h_, w = w_;
+    h = h_;
+    w = w_;
   };
   if (train_) {
     const bool random_part = o_.resized_crop > 0;

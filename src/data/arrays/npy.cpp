@@ -156,7 +156,9 @@ void read_npy_shape(const std::vector<std::uint64_t>& shape, std::string_view na
   check_dimensions(h, w, name, limits);
   if (h * w * c > static_cast<std::uint64_t>(limits.max_pixels) * 4)
     refuse("that is more than an image may have");
-  out.h = static_cast<int>(h), out.w = static_cast<int>(w), out.c = static_cast<int>(c);
+  out.h = static_cast<int>(h);
+  out.w = static_cast<int>(w);
+  out.c = static_cast<int>(c);
 }
 
 float npy_number(const std::byte* at, const NpyHeader& header) {
@@ -216,10 +218,24 @@ void decode_npy(std::span<const std::byte> bytes, std::string_view name, int cha
              c = static_cast<std::size_t>(header.c);
   // How far apart neighbours lie, by what is the outermost and the innermost dim of the file.
   std::size_t of_y = w * c, of_x = c, of_c = 1;
-  if (header.channels_first) of_c = h * w, of_y = w, of_x = 1;
-  if (header.fortran) of_y = 1, of_x = h, of_c = h * w;
-  if (header.fortran && header.channels_first) of_c = 1, of_y = c, of_x = c * h;
-  out.h = header.h, out.w = header.w, out.c = header.c;
+  if (header.channels_first) {
+    of_c = h * w;
+    of_y = w;
+    of_x = 1;
+  }
+  if (header.fortran) {
+    of_y = 1;
+    of_x = h;
+    of_c = h * w;
+  }
+  if (header.fortran && header.channels_first) {
+    of_c = 1;
+    of_y = c;
+    of_x = c * h;
+  }
+  out.h = header.h;
+  out.w = header.w;
+  out.c = header.c;
   out.pixels.clear();
   out.numbers.resize(h * w * c);
   const std::byte* data = bytes.data() + header.data;

@@ -92,7 +92,8 @@ class AwayFile::Worker {
         error = std::current_exception();
       }
       lock.lock();
-      job->error_ = error, job->is_over_ = true;
+      job->error_ = error;
+      job->is_over_ = true;
       changed_.notify_all();
     }
   }

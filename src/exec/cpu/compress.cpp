@@ -27,8 +27,11 @@ struct Parts {
   Parts(const ir::Compressed& a, ir::Wire wire) : elements(a.parts) {
     int64_t begin = 0;
     for (const int64_t n : elements) {
-      first.push_back(begin), at.push_back(all_bytes), bytes.push_back(ir::wire_bytes(wire, n));
-      begin += n, all_bytes += bytes.back();
+      first.push_back(begin);
+      at.push_back(all_bytes);
+      bytes.push_back(ir::wire_bytes(wire, n));
+      begin += n;
+      all_bytes += bytes.back();
     }
   }
 };
@@ -61,7 +64,10 @@ void reduce_all(const Call& call, const ir::Compressed& a, ir::Wire wire) {
   std::byte *sent = call.shared, *received = sent + lines(parts.all_bytes);
   const T* x = call.in[0].as<T>();
   T* left = ir::has_residual(wire) ? call.out[1].as<T>() : nullptr;
-  if (left) add(call, x, call.in[1].as<T>(), call.in[0].elements(), left), x = left;
+  if (left) {
+    add(call, x, call.in[1].as<T>(), call.in[0].elements(), left);
+    x = left;
+  }
   for (std::size_t r = 0; r < parts.elements.size(); ++r) {
     encode(call, wire, x + parts.first[r], parts.elements[r], sent + parts.at[r]);
     if (left)

@@ -108,7 +108,8 @@ void multiply_in_strips(const ContractJob& job, const Tile& tile, int64_t c_at, 
   constexpr int64_t rows = 96;  // whole panels of any micro-kernel
   for (int64_t first = 0; first < tile.rows; first += rows) {
     Tile strip = tile;
-    strip.m += first, strip.rows = std::min(rows, tile.rows - first);
+    strip.m += first;
+    strip.rows = std::min(rows, tile.rows - first);
     multiply<T>(job, strip, 0, job.lowering.k.extent, sums, rs, cs, scratch);
     finish_tile(job, strip, c_at + first * job.lowering.m.c, sums, rs, cs);
     if (job.direct()) sums += rows * rs;  // else they are done with
@@ -184,7 +185,8 @@ void run_tiles(const Call& call, const ContractJob& job) {
     int64_t rs = direct ? l.m.c : pitch, cs = direct ? l.n.c : 1;
     if (l.k_chunks > 1 && (part > 0 || !direct)) {
       sums = partials + (index * slots + part - (direct ? 1 : 0)) * slot + first * tile.cols;
-      rs = tile.cols, cs = 1;
+      rs = tile.cols;
+      cs = 1;
     }
     if (l.products)
       sum_products<T>(job, tile, sums, cs);

@@ -15,7 +15,9 @@ Offsets offsets(const std::vector<Run>& runs, int64_t index) {
   Offsets at;
   for (std::size_t i = runs.size(); i-- > 0; index /= runs[i].extent) {
     const int64_t step = index % runs[i].extent;
-    at.a += step * runs[i].a, at.b += step * runs[i].b, at.c += step * runs[i].c;
+    at.a += step * runs[i].a;
+    at.b += step * runs[i].b;
+    at.c += step * runs[i].c;
   }
   return at;
 }
@@ -106,7 +108,10 @@ void put_row(const float* z, int64_t z_stride, const Tensor& to, int64_t at, int
   for (int64_t j = 0; j < n && z_stride != 1; ++j)
     row[static_cast<std::size_t>(j)] = z[j * z_stride];
   const float* from = z_stride == 1 ? z : row.data();
-  if (gelu) vector_gelu(from, row.data(), n, tanh), from = row.data();
+  if (gelu) {
+    vector_gelu(from, row.data(), n, tanh);
+    from = row.data();
+  }
   if (is_bf16(to) && stride == 1) return round_to_bf16(from, to.as<Low>() + at, n);
   for (int64_t j = 0; j < n; ++j) {
     if (is_bf16(to))

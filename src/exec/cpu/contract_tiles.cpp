@@ -46,7 +46,9 @@ void choose_tiles(Lowering& lowering, bool whole_k) {
       const double score = (busy(tiles * chunks, 2) + busy(tiles * chunks, fewest_tasks)) / packing;
       if (score <= best) continue;
       best = score;
-      lowering.m_tile = m_tile, lowering.n_tile = n_tile, lowering.k_chunks = chunks;
+      lowering.m_tile = m_tile;
+      lowering.n_tile = n_tile;
+      lowering.k_chunks = chunks;
     }
   }
 }

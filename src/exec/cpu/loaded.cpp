@@ -38,7 +38,8 @@ struct CpuLoaded::Run final : Ticket::Run {
       : loaded(plan), copy(of_copy), number(of_number), results(std::move(found)) {}
   bool done() override { return true; }
   Results wait() override {
-    loaded.waited_copy_ = copy, loaded.waited_run_ = number;
+    loaded.waited_copy_ = copy;
+    loaded.waited_run_ = number;
     return std::move(results);
   }
   CpuLoaded& loaded;

@@ -32,11 +32,17 @@ double twelve_chains(std::int64_t rounds, float* sink) {
        a6 = hn::Set(d, 0.07f), a7 = hn::Set(d, 0.08f), a8 = hn::Set(d, 0.09f),
        a9 = hn::Set(d, 0.10f), a10 = hn::Set(d, 0.11f), a11 = hn::Set(d, 0.12f);
   for (std::int64_t i = 0; i < rounds; ++i) {
-    a0 = hn::MulAdd(x, y, a0), a1 = hn::MulAdd(x, y, a1), a2 = hn::MulAdd(x, y, a2),
+    a0 = hn::MulAdd(x, y, a0);
+    a1 = hn::MulAdd(x, y, a1);
+    a2 = hn::MulAdd(x, y, a2);
     a3 = hn::MulAdd(x, y, a3);
-    a4 = hn::MulAdd(x, y, a4), a5 = hn::MulAdd(x, y, a5), a6 = hn::MulAdd(x, y, a6),
+    a4 = hn::MulAdd(x, y, a4);
+    a5 = hn::MulAdd(x, y, a5);
+    a6 = hn::MulAdd(x, y, a6);
     a7 = hn::MulAdd(x, y, a7);
-    a8 = hn::MulAdd(x, y, a8), a9 = hn::MulAdd(x, y, a9), a10 = hn::MulAdd(x, y, a10),
+    a8 = hn::MulAdd(x, y, a8);
+    a9 = hn::MulAdd(x, y, a9);
+    a10 = hn::MulAdd(x, y, a10);
     a11 = hn::MulAdd(x, y, a11);
   }
   *sink += hn::GetLane(hn::Add(
@@ -57,15 +63,25 @@ double twenty_chains(std::int64_t rounds, float* sink) {
        a15 = hn::Set(d, 0.16f), a16 = hn::Set(d, 0.17f), a17 = hn::Set(d, 0.18f),
        a18 = hn::Set(d, 0.19f), a19 = hn::Set(d, 0.20f);
   for (std::int64_t i = 0; i < rounds; ++i) {
-    a0 = hn::MulAdd(x, y, a0), a1 = hn::MulAdd(x, y, a1), a2 = hn::MulAdd(x, y, a2),
+    a0 = hn::MulAdd(x, y, a0);
+    a1 = hn::MulAdd(x, y, a1);
+    a2 = hn::MulAdd(x, y, a2);
     a3 = hn::MulAdd(x, y, a3);
-    a4 = hn::MulAdd(x, y, a4), a5 = hn::MulAdd(x, y, a5), a6 = hn::MulAdd(x, y, a6),
+    a4 = hn::MulAdd(x, y, a4);
+    a5 = hn::MulAdd(x, y, a5);
+    a6 = hn::MulAdd(x, y, a6);
     a7 = hn::MulAdd(x, y, a7);
-    a8 = hn::MulAdd(x, y, a8), a9 = hn::MulAdd(x, y, a9), a10 = hn::MulAdd(x, y, a10),
+    a8 = hn::MulAdd(x, y, a8);
+    a9 = hn::MulAdd(x, y, a9);
+    a10 = hn::MulAdd(x, y, a10);
     a11 = hn::MulAdd(x, y, a11);
-    a12 = hn::MulAdd(x, y, a12), a13 = hn::MulAdd(x, y, a13), a14 = hn::MulAdd(x, y, a14),
+    a12 = hn::MulAdd(x, y, a12);
+    a13 = hn::MulAdd(x, y, a13);
+    a14 = hn::MulAdd(x, y, a14);
     a15 = hn::MulAdd(x, y, a15);
-    a16 = hn::MulAdd(x, y, a16), a17 = hn::MulAdd(x, y, a17), a18 = hn::MulAdd(x, y, a18),
+    a16 = hn::MulAdd(x, y, a16);
+    a17 = hn::MulAdd(x, y, a17);
+    a18 = hn::MulAdd(x, y, a18);
     a19 = hn::MulAdd(x, y, a19);
   }
   *sink += hn::GetLane(hn::Add(hn::Add(hn::Add(hn::Add(hn::Add(a0, a1), hn::Add(a2, a3)),
@@ -186,7 +202,10 @@ double measure_copy_gbytes(int threads) {
     const auto start = std::chrono::steady_clock::now();
     pool.parallel_for(threads, [&](std::int64_t task, int) {
       const auto i = static_cast<std::size_t>(task);
-      if (from[i].empty()) from[i].assign(bytes, 1), to[i].assign(bytes, 2);  // first round: pages
+      if (from[i].empty()) {  // first round: pages
+        from[i].assign(bytes, 1);
+        to[i].assign(bytes, 2);
+      }
       std::memcpy(to[i].data(), from[i].data(), bytes);
     });
     const double seconds =

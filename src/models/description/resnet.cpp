@@ -12,7 +12,11 @@ ModelConfig resnet_config(std::string name, std::string block, std::vector<std::
   c.family = "resnet";
   c.block = std::move(block);
   c.layers = std::move(layers);
-  if (name.ends_with("_cifar")) c.stem = "cifar", c.image_h = c.image_w = 32, c.classes = 10;
+  if (name.ends_with("_cifar")) {
+    c.stem = "cifar";
+    c.image_h = c.image_w = 32;
+    c.classes = 10;
+  }
   c.name = std::move(name);
   return c;
 }

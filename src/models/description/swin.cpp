@@ -48,7 +48,8 @@ void check_swin(Checks& k) {
     k.need(c.image_h >= c.patch && c.image_w >= c.patch,
            "model.patch = " + text(c.patch) + " is larger than model.image = [" + text(c.image_h) +
                ", " + text(c.image_w) + "]");
-  k.in_range("window (rows)", c.window_h, 256), k.in_range("window (columns)", c.window_w, 256);
+  k.in_range("window (rows)", c.window_h, 256);
+  k.in_range("window (columns)", c.window_w, 256);
   const bool dim = k.in_range("dim", c.dim, 1 << 16),
              depths = k.each_in_range("depths", c.depths, 1024);
   const bool ratio = k.need(c.mlp_ratio > 0 && c.mlp_ratio <= 64,

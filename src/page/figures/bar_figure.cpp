@@ -54,9 +54,10 @@ std::string bar_figure(const BarFigure& f) {
   // The grid is below the bars, so its height is counted first.
   double high = 0;
   std::string group;
-  for (const BarRow& row : f.rows)
-    high += (row.group != group ? 22 : 0) + 24 + (finite(row.beside) > 0 ? 7 : 0),
-        group = row.group;
+  for (const BarRow& row : f.rows) {
+    high += (row.group != group ? 22 : 0) + 24 + (finite(row.beside) > 0 ? 7 : 0);
+    group = row.group;
+  }
   for (const double t : axis.at()) {
     if (x(t) > right + 1) continue;
     canvas.line(x(t), top, x(t), top + high + 4, t == 0 ? "fg-axis" : "fg-grid");
@@ -66,10 +67,11 @@ std::string bar_figure(const BarFigure& f) {
   double y = top;
   group.clear();
   for (const BarRow& row : f.rows) {
-    if (row.group != group)
+    if (row.group != group) {
       canvas.text(12, y + 15, "fg-text fg-head fg-over", shorten(row.group, 60), "start",
-                  row.group),
-          y += 22;
+                  row.group);
+      y += 22;
+    }
     group = row.group;
     const std::string name = shorten(row.name, 26);
     canvas.text(left - 8, y + 15, "fg-text", name, "end", name == row.name ? "" : row.name);
@@ -95,10 +97,11 @@ std::string bar_figure(const BarFigure& f) {
     }
     if (!row.total.empty()) canvas.text(x(end) + 7, y + 15, "fg-text", row.total);
     y += 24;
-    if (const double beside = finite(row.beside); beside > 0)
+    if (const double beside = finite(row.beside); beside > 0) {
       canvas.rect(x(0), y - 3, x(beside) - x(0), 6, "fg-beside",
-                  fmt::format("{}: {} {}", row.name, f.beside, three(beside))),
-          y += 7;
+                  fmt::format("{}: {} {}", row.name, f.beside, three(beside)));
+      y += 7;
+    }
   }
   return canvas.finish(top + high + 48);
 }

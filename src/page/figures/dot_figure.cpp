@@ -33,7 +33,10 @@ DotScale scale_of(const DotFigure& f, double left, double right) {
   DotScale s{.log10 = f.log10, .left = left, .right = right, .marks = {}};
   double low = f.log10 ? 1e308 : 0, high = -1e308;
   const auto see = [&](double v) {
-    if (drawable(f, v)) low = std::min(low, v), high = std::max(high, v);
+    if (drawable(f, v)) {
+      low = std::min(low, v);
+      high = std::max(high, v);
+    }
   };
   for (const DotRow& row : f.rows)
     for (const double v : {row.mark.y, row.mark.low, row.mark.high, row.ideal}) see(v);
@@ -41,11 +44,13 @@ DotScale scale_of(const DotFigure& f, double left, double right) {
   if (high < low) return s;
   if (!f.log10) {
     const Ticks t = ticks(low, high, 5, f.percent);
-    s.low = t.first, s.high = t.last;
+    s.low = t.first;
+    s.high = t.last;
     for (const double v : t.at()) s.marks.emplace_back(v, t.label(v, f.percent));
     return s;
   }
-  s.low = std::floor(std::log10(low)), s.high = std::ceil(std::log10(high));
+  s.low = std::floor(std::log10(low));
+  s.high = std::ceil(std::log10(high));
   if (s.high <= s.low) s.high = s.low + 1;
   const int every = std::max(1, static_cast<int>(std::ceil((s.high - s.low) / 6)));
   for (double e = s.low; e <= s.high + 1e-9; e += every)
@@ -89,7 +94,8 @@ std::string dot_figure(const DotFigure& f) {
   for (const DotRow& row : f.rows) {
     label = std::max(label, columns_of(shorten(row.name, dots_name)));
     value = std::max(value, columns_of(shorten(row.value, 24)));
-    rows += 24 + (row.group != group ? 22 : 0), group = row.group;
+    rows += 24 + (row.group != group ? 22 : 0);
+    group = row.group;
   }
   if (f.rows.empty()) {
     canvas.text(dots_width / 2, canvas.y() + 50, "fg-soft", "nothing measured yet", "middle");
@@ -118,10 +124,11 @@ std::string dot_figure(const DotFigure& f) {
   double y = top;
   group.clear();
   for (const DotRow& row : f.rows) {
-    if (row.group != group)
+    if (row.group != group) {
       canvas.text(12, y + 15, "fg-text fg-head fg-over", shorten(row.group, 60), "start",
-                  row.group),
-          y += 22;
+                  row.group);
+      y += 22;
+    }
     group = row.group;
     draw_row(canvas, f, s, row, y);
     y += 24;

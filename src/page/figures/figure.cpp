@@ -134,7 +134,10 @@ void Canvas::legend(const std::vector<Key>& keys, double left) {
     while (columns_of(said) > static_cast<double>(most) && said.size() > 3)
       said = shorten(said, said.size() / 2);
     const double w = 34 + kLetter * columns_of(said);
-    if (x > left && x + w > room) x = left, y_ += 18;
+    if (x > left && x + w > room) {
+      x = left;
+      y_ += 18;
+    }
     if (key.stroke)
       line(x, y_ - 4, x + 22, y_ - 4, key.classes);
     else if (!key.classes.empty())
@@ -174,7 +177,10 @@ std::string Ticks::label(double value, bool percent) const {
 
 Ticks ticks(double low, double high, int most, bool percent) {
   Ticks out;
-  if (!std::isfinite(low) || !std::isfinite(high)) low = 0, high = 1;
+  if (!std::isfinite(low) || !std::isfinite(high)) {
+    low = 0;
+    high = 1;
+  }
   if (high - low < 1e-12 * std::max({1e-6, std::abs(low), std::abs(high)}))
     high = low + std::max(percent ? 0.01 : 1e-9, std::abs(low) * 0.1);
   const double rough = (high - low) / most, power = std::pow(10, std::floor(std::log10(rough)));

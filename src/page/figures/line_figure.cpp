@@ -61,18 +61,32 @@ class LinePlot {
         if (!drawn(m)) continue;
         if (line.look != LineLook::fitted) xs_.insert(m.x);
         for (const double y : {m.y, m.low, m.high})
-          if (std::isfinite(y) && (!f_.log10_y || y > 0))
-            low = std::min(low, height(y)), high = std::max(high, height(y));
+          if (std::isfinite(y) && (!f_.log10_y || y > 0)) {
+            low = std::min(low, height(y));
+            high = std::max(high, height(y));
+          }
       }
     if (xs_.empty()) return;
     if (f_.from_zero_x) xs_.insert(0);
-    if (f_.log10_y) low = std::floor(low), high = std::max(std::ceil(high), low + 1);
-    if (!f_.from_zero && !f_.log10_y) low -= (high - low) * 0.04, high += (high - low) * 0.04;
-    if (f_.percent_y && low >= 0 && high <= 1 && !f_.from_zero)
-      low = std::max(0.0, low), high = std::min(1.0, high);
+    if (f_.log10_y) {
+      low = std::floor(low);
+      high = std::max(std::ceil(high), low + 1);
+    }
+    if (!f_.from_zero && !f_.log10_y) {
+      low -= (high - low) * 0.04;
+      high += (high - low) * 0.04;
+    }
+    if (f_.percent_y && low >= 0 && high <= 1 && !f_.from_zero) {
+      low = std::max(0.0, low);
+      high = std::min(1.0, high);
+    }
     ticks_ = ticks(low, std::max(high, low), 6, f_.percent_y);
-    x_low_ = along(*xs_.begin()), x_high_ = along(*xs_.rbegin());
-    if (x_high_ - x_low_ < 1e-12) x_low_ -= 0.5, x_high_ += 0.5;
+    x_low_ = along(*xs_.begin());
+    x_high_ = along(*xs_.rbegin());
+    if (x_high_ - x_low_ < 1e-12) {
+      x_low_ -= 0.5;
+      x_high_ += 0.5;
+    }
     double widest = 0;
     for (const double t : ticks_.at()) widest = std::max(widest, columns_of(tick_words(t)));
     left_ = std::max(44.0, 20 + kLetter * widest);
@@ -211,7 +225,10 @@ class LinePlot {
 // is left out.
 DotFigure as_dots(const LineFigure& f) {
   DotFigure out;
-  out.title = f.title, out.caption = f.caption, out.x_label = f.y_label, out.percent = f.percent_y;
+  out.title = f.title;
+  out.caption = f.caption;
+  out.x_label = f.y_label;
+  out.percent = f.percent_y;
   std::vector<const Line*> measured, ideal;
   for (const Line& line : f.lines) {
     if (is_measured(line)) measured.push_back(&line);
@@ -224,7 +241,8 @@ DotFigure as_dots(const LineFigure& f) {
       row.name =
           f.x_label == "epoch" ? "epoch " + plain_number(m.x) : plain_number(m.x) + " " + f.x_label;
       if (m.x == 1 && row.name.ends_with("s")) row.name.pop_back();  // "1 rank"
-      row.mark = m, row.colour = static_cast<int>(i) % kColours;
+      row.mark = m;
+      row.colour = static_cast<int>(i) % kColours;
       row.value = f.percent_y ? percent(m.y) : three(m.y);
       if (!ideal.empty())
         for (const Mark& other : ideal[std::min(i, ideal.size() - 1)]->marks)

@@ -59,7 +59,8 @@ std::string scatter_figure(const ScatterFigure& f) {
   for (const ScatterPoint& p : f.points) {
     if (!(p.x >= 0) || !(p.y >= 0) || p.x > 1e300 || p.y > 1e300) continue;
     points.push_back(&p);
-    x_high = std::max(x_high, p.x), y_high = std::max(y_high, p.y);
+    x_high = std::max(x_high, p.x);
+    y_high = std::max(y_high, p.y);
   }
   if (points.empty()) {
     canvas.text(scatter_width / 2, canvas.y() + 60, "fg-soft", "nothing measured yet", "middle");

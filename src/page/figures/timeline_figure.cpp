@@ -75,7 +75,8 @@ std::string timeline_figure(const std::string& title, const std::string& caption
         if (!last.name.ends_with(" and more")) last.name = shorten(last.name, 80) + " and more";
         last.end = std::max(last.end, b.end);
       } else {
-        put(last), last = b;
+        put(last);
+        last = b;
       }
     }
     for (const auto& [lane, b] : open) put(b);
@@ -108,7 +109,11 @@ std::string topology_figure(const std::string& title, const std::vector<Topology
     const double w = std::max(170.0, 16 + cell_w * static_cast<double>(across)),
                  down = std::ceil(static_cast<double>(shown) / static_cast<double>(across));
     const double high = 38 + cell_h * down;
-    if (x > margin && x + w > lane_width - margin) x = margin, y += row + 12, row = 0;
+    if (x > margin && x + w > lane_width - margin) {
+      x = margin;
+      y += row + 12;
+      row = 0;
+    }
     canvas.rect(x, y, w, high, "fg-box", "", 8);
     const std::string said =
         (hosts[h].empty() ? "host" : hosts[h]) +
@@ -135,7 +140,8 @@ std::string topology_figure(const std::string& title, const std::vector<Topology
                     "fg-compute");
       }
     }
-    x += w + 12, row = std::max(row, high);
+    x += w + 12;
+    row = std::max(row, high);
   }
   return canvas.finish(y + row + 12);
 }

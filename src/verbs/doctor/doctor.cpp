@@ -122,8 +122,10 @@ int examine(const DoctorOptions& options, comm::Comm* world) {
 
 int doctor(const DoctorOptions& options, char** argv) {
   config::Config config;
-  config.run.hostfile = options.hostfile, config.run.out = options.folder;
-  config.run.np = options.ranks, config.parallel.hang_s = 120;
+  config.run.hostfile = options.hostfile;
+  config.run.out = options.folder;
+  config.run.np = options.ranks;
+  config.parallel.hang_s = 120;
   config.run.place = "none";  // to see what a launcher and the system leave to it
   return on_each_host(config, argv, [&](comm::Comm* world) { return examine(options, world); });
 }

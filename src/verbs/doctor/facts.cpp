@@ -122,7 +122,7 @@ void look_at_clock(const Ranks& ranks, HostFacts& facts) {
                shared = 1e-9 * static_cast<double>(steady_ns() + steady.behind_ns);
   const double mine[] = {wall - shared};
   const std::vector<double> all = ranks.gather(mine);
-  facts.clock_s = mine[0] - all[0],
+  facts.clock_s = mine[0] - all[0];
   facts.clock_off_s = 1e-9 * static_cast<double>(steady.uncertain_ns);
 }
 
@@ -157,12 +157,23 @@ nlohmann::ordered_json to_json(const HostFacts& f) {
 
 HostFacts facts_from(const nlohmann::json& j) {
   HostFacts f;
-  f.host = j.at("host"), f.machine = j.at("machine"), f.tessera = j.at("tessera");
-  f.binary = j.at("binary"), f.mpi = j.at("mpi"), f.clock_s = j.at("clock_s");
-  f.clock_off_s = j.at("clock_off_s"), f.cores = j.at("cores"), f.bound = j.at("bound");
-  f.cores_bound = j.at("cores_bound"), f.load = j.at("load"), f.memory_gb = j.at("memory_gb");
-  f.memory_free_gb = j.at("memory_free_gb"), f.disk_free_gb = j.at("disk_free_gb");
-  f.disk_mb_s = j.at("disk_mb_s"), f.sees_folder = j.at("sees_folder"), f.gflops = j.at("gflops");
+  f.host = j.at("host");
+  f.machine = j.at("machine");
+  f.tessera = j.at("tessera");
+  f.binary = j.at("binary");
+  f.mpi = j.at("mpi");
+  f.clock_s = j.at("clock_s");
+  f.clock_off_s = j.at("clock_off_s");
+  f.cores = j.at("cores");
+  f.bound = j.at("bound");
+  f.cores_bound = j.at("cores_bound");
+  f.load = j.at("load");
+  f.memory_gb = j.at("memory_gb");
+  f.memory_free_gb = j.at("memory_free_gb");
+  f.disk_free_gb = j.at("disk_free_gb");
+  f.disk_mb_s = j.at("disk_mb_s");
+  f.sees_folder = j.at("sees_folder");
+  f.gflops = j.at("gflops");
   f.numa = j.value("numa", std::vector<std::string>{});  // older versions send none
   f.devices = j.at("devices").get<std::vector<std::string>>();
   for (const auto& i : j.at("interfaces"))
@@ -175,9 +186,13 @@ std::vector<HostFacts> gather_facts(const Ranks& ranks, const std::string& folde
   HostFacts facts;
   double load[1] = {0};
   if (::getloadavg(load, 1) == 1) facts.load = load[0];
-  facts.host = host_name(), facts.machine = comm::machine_name();
-  facts.tessera = version(), facts.binary = hash_of_program(), facts.mpi = comm::mpi_version();
-  facts.cores = ::get_nprocs(), facts.cores_bound = cores_bound(facts.bound);
+  facts.host = host_name();
+  facts.machine = comm::machine_name();
+  facts.tessera = version();
+  facts.binary = hash_of_program();
+  facts.mpi = comm::mpi_version();
+  facts.cores = ::get_nprocs();
+  facts.cores_bound = cores_bound(facts.bound);
   facts.numa = numa_nodes();
   look_at_memory(facts);
   facts.interfaces = interfaces_here(facts.mpi);

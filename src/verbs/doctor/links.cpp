@@ -36,8 +36,14 @@ class Pair {
     double best = 1e9;
     for (int i = 0; i < trips; ++i) {
       const auto start = Clock::now();
-      if (asks_) world_.send(word(), other_, tag), world_.recv(word(), other_, tag);
-      if (!asks_) world_.recv(word(), other_, tag), world_.send(word(), other_, tag);
+      if (asks_) {
+        world_.send(word(), other_, tag);
+        world_.recv(word(), other_, tag);
+      }
+      if (!asks_) {
+        world_.recv(word(), other_, tag);
+        world_.send(word(), other_, tag);
+      }
       best = std::min(best, seconds_since(start));
     }
     return 0.5e6 * best;
@@ -50,8 +56,14 @@ class Pair {
     for (int i = 0; i < most_large; ++i) {
       const auto round = Clock::now();
       const std::span<std::byte> all(buffer_);
-      if (asks_) world_.send(all, other_, tag), world_.recv(all, other_, tag);
-      if (!asks_) world_.recv(all, other_, tag), world_.send(all, other_, tag);
+      if (asks_) {
+        world_.send(all, other_, tag);
+        world_.recv(all, other_, tag);
+      }
+      if (!asks_) {
+        world_.recv(all, other_, tag);
+        world_.send(all, other_, tag);
+      }
       best = std::max(best, 2e-9 * static_cast<double>(large) / seconds_since(round));
       buffer_[0] = std::byte(i > 0 && seconds_since(start) > enough_s);  // the asker's word counts
       if (asks_) world_.send(word(), other_, tag);

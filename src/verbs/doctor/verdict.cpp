@@ -109,8 +109,10 @@ class Judge {
   void machines() {
     std::vector<double> speeds;
     std::set<std::string> devices;
-    for (const HostFacts& h : hosts_)
-      speeds.push_back(h.gflops), devices.insert(join(h.devices, "; "));
+    for (const HostFacts& h : hosts_) {
+      speeds.push_back(h.gflops);
+      devices.insert(join(h.devices, "; "));
+    }
     for (const HostFacts& h : hosts_) {
       if (hosts_.size() > 2 && h.gflops < slow_host * median(speeds))
         slower(h,
@@ -183,7 +185,10 @@ class Judge {
     std::vector<Link> across;
     std::vector<double> latencies;
     for (const Link& link : links_.pairs)
-      if (between_machines(link)) across.push_back(link), latencies.push_back(link.latency_us);
+      if (between_machines(link)) {
+        across.push_back(link);
+        latencies.push_back(link.latency_us);
+      }
     if (across.size() < 3) return;  // none to compare with
     const double usual = usual_gbyte_s(across), usual_us = median(latencies);
     std::map<int, std::vector<const Link*>> of_host;
@@ -191,12 +196,14 @@ class Judge {
     std::vector<const Link*> bad;
     for (const Link& link : links_.pairs) {
       if (!between_machines(link)) continue;
-      ++all_of_host[link.from], ++all_of_host[link.to];
+      ++all_of_host[link.from];
+      ++all_of_host[link.to];
       // On busy cores a message waits for its reader's turn, whatever the network does.
       const bool late = link.latency_us > 10 * usual_us && !busy(link.from) && !busy(link.to);
       if (link.gbyte_s >= slow_link * usual && !late) continue;
       bad.push_back(&link);
-      of_host[link.from].push_back(&link), of_host[link.to].push_back(&link);
+      of_host[link.from].push_back(&link);
+      of_host[link.to].push_back(&link);
     }
     std::set<int> blamed;
     for (const auto& [host, links] : of_host) {

@@ -245,7 +245,8 @@ float row_dot(const T* d_o, const T* o, int64_t d) {
     float sum = 0;
     for (int64_t i = 0; i < d; i += at_once) {
       const int64_t size = std::min(at_once, d - i);
-      widen_bf16(d_o + i, a.data(), size), widen_bf16(o + i, b.data(), size);
+      widen_bf16(d_o + i, a.data(), size);
+      widen_bf16(o + i, b.data(), size);
       sum += vector_dot(a.data(), b.data(), size);
     }
     return sum;

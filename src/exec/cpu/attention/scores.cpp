@@ -58,7 +58,10 @@ HWY_INLINE float add_and_max(float* HWY_RESTRICT s, int64_t n, const B* bias, co
     a = hn::Max(a, take(i));
     b = hn::Max(b, take(i + lanes));
   }
-  if (i + lanes <= n) a = hn::Max(a, take(i)), i += lanes;
+  if (i + lanes <= n) {
+    a = hn::Max(a, take(i));
+    i += lanes;
+  }
   float most = hn::GetLane(hn::MaxOfLanes(d, hn::Max(a, b)));
   const int64_t end = (n + lanes - 1) / lanes * lanes;
   for (; i < n; ++i) {

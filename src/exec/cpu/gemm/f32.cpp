@@ -28,8 +28,11 @@ HWY_INLINE void tile(std::integer_sequence<int, I...> all, int64_t k, const floa
   for (int64_t p = 0; p < k; ++p, a += R, b += NR) {
     V column[3] = {hn::Zero(d), hn::Zero(d),
                    hn::Zero(d)};  // unused and gone where element() loads for itself
-    if constexpr (HWY_ARCH_ARM)
-      column[0] = hn::Load(d, a), column[1] = hn::Load(d, a + 4), column[2] = hn::Load(d, a + 8);
+    if constexpr (HWY_ARCH_ARM) {
+      column[0] = hn::Load(d, a);
+      column[1] = hn::Load(d, a + 4);
+      column[2] = hn::Load(d, a + 8);
+    }
     const V b0 = hn::Load(d, b);
     if constexpr (W == 2) {
       const V b1 = hn::Load(d, b + lanes);
@@ -77,7 +80,12 @@ void pack_pieces(const void* const* rows, int64_t from, int64_t size, void* pane
       hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(pairs, high01, high23)), d4, to + 2 * R);
       hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(pairs, high01, high23)), d4, to + 3 * R);
     }
-    for (; p < size; ++p, to += R) to[0] = a0[p], to[1] = a1[p], to[2] = a2[p], to[3] = a3[p];
+    for (; p < size; ++p, to += R) {
+      to[0] = a0[p];
+      to[1] = a1[p];
+      to[2] = a2[p];
+      to[3] = a3[p];
+    }
   }
 }
 

@@ -40,7 +40,8 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low(const float32x4_t* sums, const Ti
   float32x4_t x = mmla_row(sums, R, 2 * Half), y = mmla_row(sums, R, 2 * Half + 1);
   if (more) {
     const float* const c = out.c + R * out.rs + 8 * Half;
-    x = vaddq_f32(x, vld1q_f32(c)), y = vaddq_f32(y, vld1q_f32(c + 4));
+    x = vaddq_f32(x, vld1q_f32(c));
+    y = vaddq_f32(y, vld1q_f32(c + 4));
   }
   x = vfmaq_f32(columns.offset0, x, columns.scale0);
   y = vfmaq_f32(columns.offset1, y, columns.scale1);
@@ -50,7 +51,8 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low(const float32x4_t* sums, const Ti
     x = vaddq_f32(x, vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(low), 16)));
     y = vaddq_f32(y, vreinterpretq_f32_u32(vshll_high_n_u16(low, 16)));
   }
-  x = vmaxq_f32(x, columns.least), y = vmaxq_f32(y, columns.least);
+  x = vmaxq_f32(x, columns.least);
+  y = vmaxq_f32(y, columns.least);
   vst1q_bf16(reinterpret_cast<bfloat16_t*>(f.low + at),
              vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(x), y));
 }

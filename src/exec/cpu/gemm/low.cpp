@@ -54,8 +54,11 @@ HWY_INLINE void add_products(std::integer_sequence<int, I...>, const float* HWY_
                              V* HWY_RESTRICT sum1) {
   const hn::RebindToUnsigned<D> du;
   V column[3] = {hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  if constexpr (HWY_ARCH_ARM)
-    column[0] = hn::Load(d, a), column[1] = hn::Load(d, a + 4), column[2] = hn::Load(d, a + 8);
+  if constexpr (HWY_ARCH_ARM) {
+    column[0] = hn::Load(d, a);
+    column[1] = hn::Load(d, a + 4);
+    column[2] = hn::Load(d, a + 8);
+  }
   const auto first = hn::Load(du, b), second = hn::Load(du, b + lanes);
   const auto upper = hn::Set(du, 0xffff0000u);
   const V b0 = hn::BitCast(d, odd ? hn::And(first, upper) : hn::ShiftLeft<16>(first)),

@@ -105,7 +105,8 @@ void pack_pieces(const void* const* rows, int64_t from, int64_t size, void* pane
     }
     if (p + 4 <= size) {
       vst1q_u16(to, vcombine_u16(vld1_u16(x + p), vld1_u16(y + p)));
-      p += 4, to += mmla_rows * 4;
+      p += 4;
+      to += mmla_rows * 4;
     }
     if (p < size) vst1q_u16(to, vcombine_u16(load_few(x + p, size - p), load_few(y + p, size - p)));
   }

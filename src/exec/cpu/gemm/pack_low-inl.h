@@ -155,7 +155,8 @@ void pack_groups(const Lanes& l, void* panel) {
         transpose_pairs(from + lane * l.lane_step + p * G, l.lane_step, to + p * pitch + lane * G,
                         pitch);
   } else if (l.k_step == 1 && G == 4) {
-    done = whole / 2 * 2, lanes = P;
+    done = whole / 2 * 2;
+    lanes = P;
     pair_quads<P>(l, done, to);
   }
   if (lanes == P) to += done * pitch;
@@ -199,12 +200,14 @@ void pack_rows(const Lanes& l, void* panel) {
   const Low* HWY_RESTRICT from = static_cast<const Low*>(l.from);
   int64_t lanes = 0, numbers = 0;  // done: the first numbers of the first lanes
   if (l.lane_step == 1) {
-    lanes = std::min<int64_t>(l.used, P) / 8 * 8, numbers = l.k / 8 * 8;
+    lanes = std::min<int64_t>(l.used, P) / 8 * 8;
+    numbers = l.k / 8 * 8;
     for (int64_t p = 0; p < numbers; p += 8)
       for (int64_t lane = 0; lane < lanes; lane += 8)
         transpose_8(from + p * l.k_step + lane, l.k_step, to + lane * l.padded + p, l.padded);
   } else if (l.k_step == 1) {
-    lanes = std::min<int64_t>(l.used, P), numbers = l.k;
+    lanes = std::min<int64_t>(l.used, P);
+    numbers = l.k;
     for (int64_t lane = 0; lane < lanes; ++lane)
       std::memcpy(to + lane * l.padded, from + lane * l.lane_step,
                   sizeof(Low) * static_cast<std::size_t>(l.k));

@@ -73,9 +73,15 @@ void finish_rows(const Finish& f, int64_t first, int64_t count, int64_t n, float
     for (int64_t j = 0; j < n; j += at_once) {
       const int64_t size = std::min(at_once, n - j);
       Finish part = f;
-      if (f.scale) part.scale += j, part.offset += j;
+      if (f.scale) {
+        part.scale += j;
+        part.offset += j;
+      }
       const float* addend = f.addend ? f.addend + r * f.pitch + j : nullptr;
-      if (f.low_addend) widen_bf16(f.low_addend + r * f.pitch + j, wide, size), addend = wide;
+      if (f.low_addend) {
+        widen_bf16(f.low_addend + r * f.pitch + j, wide, size);
+        addend = wide;
+      }
       float* const row = c + r * rs_c + j;
       HWY_DYNAMIC_DISPATCH(finish_row)(part, addend, size, row);
       if (f.low) round_to_bf16(row, f.low + r * f.pitch + j, size);
@@ -84,7 +90,10 @@ void finish_rows(const Finish& f, int64_t first, int64_t count, int64_t n, float
 
 // The finish of the tile whose first element is C's (i, j).
 Finish finish_at(Finish f, int64_t i, int64_t j) {
-  if (f.scale) f.scale += j, f.offset += j;
+  if (f.scale) {
+    f.scale += j;
+    f.offset += j;
+  }
   if (f.low_addend) f.low_addend += i * f.pitch + j;
   f.low += i * f.pitch + j;
   return f;

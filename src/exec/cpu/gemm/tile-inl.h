@@ -105,7 +105,8 @@ HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT su
     const auto store_row = [&](int i, V first, V second) HWY_ATTR {
       if (i >= out.rows) return;
       float* HWY_RESTRICT to = out.c + i * out.rs;
-      first = hn::Mul(first, scale), second = hn::Mul(second, scale);
+      first = hn::Mul(first, scale);
+      second = hn::Mul(second, scale);
       hn::StoreU(fresh ? first : hn::MulAdd(keep, hn::LoadU(d, to), first), d, to);
       if (W == 2)
         hn::StoreU(fresh ? second : hn::MulAdd(keep, hn::LoadU(d, to + lanes), second), d,

@@ -30,8 +30,10 @@ HWY_INLINE void column_pair(int64_t rows, int64_t at, float* first, float* secon
   for (int k = 0; k < W; ++k) a[k] = b[k] = hn::Zero(d);
   for (int64_t row = 0; row < rows; ++row)
     for (int k = 0; k < W; ++k) term(row, at + k * lanes, a[k], b[k]);
-  for (int k = 0; k < W; ++k)
-    hn::StoreU(a[k], d, first + at + k * lanes), hn::StoreU(b[k], d, second + at + k * lanes);
+  for (int k = 0; k < W; ++k) {
+    hn::StoreU(a[k], d, first + at + k * lanes);
+    hn::StoreU(b[k], d, second + at + k * lanes);
+  }
 }
 
 // The same for all whole vectors of a row; the first channel that is left.

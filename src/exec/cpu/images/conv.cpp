@@ -107,10 +107,16 @@ void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) 
     float* c = own.tile;
     int64_t pitch = ceil_div(columns, scattered_columns) * scattered_columns;
     if constexpr (!low)
-      if (dense) c = p.result + at, pitch = p.n;
+      if (dense) {
+        c = p.result + at;
+        pitch = p.n;
+      }
     Finish finish = p.finish;
     finish.pitch = p.n;
-    if (finish.scale) finish.scale += n0, finish.offset += n0;
+    if (finish.scale) {
+      finish.scale += n0;
+      finish.offset += n0;
+    }
     if (finish.addend) finish.addend += at;
     if (finish.low_addend) finish.low_addend += at;
     if constexpr (low)
@@ -148,7 +154,8 @@ void add_borders(const Call& call, const ir::Shape& x, int64_t pad, T* to) {
       std::fill_n(at, row + 2 * border, T{0});
       return;
     }
-    std::fill_n(at, border, T{0}), std::fill_n(at + border + row, border, T{0});
+    std::fill_n(at, border, T{0});
+    std::fill_n(at + border + row, border, T{0});
     std::copy_n(from + (task / h * x[1] + y) * row, row, at + border);
   });
 }
@@ -190,7 +197,8 @@ void conv(const Call& call) {
   p.finish.relu = attr.relu;
   std::vector<float> wide_scale, wide_offset;
   if (call.in.size() > 2) {
-    wide_scale.resize(static_cast<std::size_t>(y[3])), wide_offset.resize(wide_scale.size());
+    wide_scale.resize(static_cast<std::size_t>(y[3]));
+    wide_offset.resize(wide_scale.size());
     p.finish.scale = wide(call.in[2], 0, y[3], wide_scale.data());
     p.finish.offset = wide(call.in[3], 0, y[3], wide_offset.data());
   }

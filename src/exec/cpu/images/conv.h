@@ -33,7 +33,11 @@ struct Tiles {
                      used = static_cast<double>(pixels * channels) /
                             static_cast<double>(tasks * rows * columns);
         const double score = used * (busy_share(tasks, 2) + busy_share(tasks, 16)) / overhead;
-        if (score > best) best = score, m = rows, n = columns;
+        if (score > best) {
+          best = score;
+          m = rows;
+          n = columns;
+        }
       }
   }
 };

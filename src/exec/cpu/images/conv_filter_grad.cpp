@@ -65,7 +65,11 @@ struct FilterTiles {
                                            : 0.0),
                      used = static_cast<double>(o) / static_cast<double>(ceil_div(o, n) * n);
         const double score = used * (busy_share(tasks, 2) + busy_share(tasks, 16)) / overhead;
-        if (score > best) best = score, columns = n, chunks = parts;
+        if (score > best) {
+          best = score;
+          columns = n;
+          chunks = parts;
+        }
       }
     across = ceil_div(o, columns);
     chunk_pixels = std::max<int64_t>(1, ceil_div(pixels, chunks));
@@ -82,12 +86,15 @@ struct FilterTiles {
 struct FilterTask {
   int64_t n0, n, chunk, tap, taps, c0, c;
   FilterTask(const FilterTiles& t, int64_t task) {
-    n0 = task % t.across * t.columns, n = std::min(t.columns, t.o - n0);
+    n0 = task % t.across * t.columns;
+    n = std::min(t.columns, t.o - n0);
     task /= t.across;
     chunk = task / t.tiles;
     const int64_t tile = task % t.tiles;
-    tap = tile / t.channel_tiles * t.taps_in_tile, taps = std::min(t.taps_in_tile, t.taps - tap);
-    c0 = tile % t.channel_tiles * t.channels_in_tile, c = std::min(t.channels_in_tile, t.c - c0);
+    tap = tile / t.channel_tiles * t.taps_in_tile;
+    taps = std::min(t.taps_in_tile, t.taps - tap);
+    c0 = tile % t.channel_tiles * t.channels_in_tile;
+    c = std::min(t.channels_in_tile, t.c - c0);
   }
 };
 
@@ -123,8 +130,9 @@ void filter_grad(const Call& call) {
       const int64_t rows = std::min(FilterTiles::rows_at_once, end - pixel);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t rest = (pixel + r) % (g[1] * g[2]);
-        at[3 * r] = (pixel + r) / (g[1] * g[2]), at[3 * r + 1] = rest / g[2] * attr.stride,
-               at[3 * r + 2] = rest % g[2] * attr.stride;
+        at[3 * r] = (pixel + r) / (g[1] * g[2]);
+        at[3 * r + 1] = rest / g[2] * attr.stride;
+        at[3 * r + 2] = rest % g[2] * attr.stride;
       }
       gather_taps<T>({from + now.c0, x[1], x[2], x[3]}, at.data(), rows, list.data(), now.taps,
                      now.c, gathered);

@@ -33,12 +33,15 @@ struct Tiling {
 
   Tiling(const ir::Conv& attr, const ir::Shape& x, const ir::Shape& f)
       : images(x[0]), h(x[1]), w(x[2]), c(x[3]), pad(attr.pad), n(f[3]) {
-    out_h = h + 2 * pad - 2, out_w = w + 2 * pad - 2;
-    down = ceil_div(out_h, winograd_side), across = ceil_div(out_w, winograd_side);
+    out_h = h + 2 * pad - 2;
+    out_w = w + 2 * pad - 2;
+    down = ceil_div(out_h, winograd_side);
+    across = ceil_div(out_w, winograd_side);
     constexpr int64_t values = int64_t{1} << 20, fewest = 132;  // in flight, and tiles at least
     const int64_t most = std::max(fewest, values / (winograd_values * (c + n)));
     chunk = tiles() == 0 ? 0 : even_step(tiles(), most, scattered_rows);
-    c_pitch = pitch_of(c), n_pitch = pitch_of(n);
+    c_pitch = pitch_of(c);
+    n_pitch = pitch_of(n);
   }
   int64_t tiles() const { return images * down * across; }
   // From the values of one point to those of the next: an odd number of cache lines, so that all
@@ -100,7 +103,8 @@ struct FilterTransform {
       for (std::size_t j = 0; j < points.size(); ++j)
         if (j != i) distances *= points[i] - points[j];
       g[i][0] = 1 / distances;
-      g[i][1] = points[i] / distances, g[i][2] = points[i] * points[i] / distances;
+      g[i][1] = points[i] / distances;
+      g[i][2] = points[i] * points[i] / distances;
     }
     g[5][2] = 1;
   }
@@ -172,8 +176,10 @@ void winograd_conv(const Call& call) {
   CHECK(call.scratch.shared >= sizeof(float) * static_cast<std::size_t>(g.floats()),
         "winograd: scratch too small");
   Finish finish{.relu = attr.relu};
-  if (call.in.size() > 2)
-    finish.scale = call.in[2].as<float>(), finish.offset = call.in[3].as<float>();
+  if (call.in.size() > 2) {
+    finish.scale = call.in[2].as<float>();
+    finish.offset = call.in[3].as<float>();
+  }
   if (call.in.size() > 4) finish.addend = call.in[4].as<float>();
   float* const zeros = call.shared_scratch<float>();
   float* const values = zeros + g.zeros();  // of the images

@@ -23,10 +23,15 @@ struct Heads {
     const auto& attr = call.attr<ir::Attention>();
     const Tensor &tq = call.in[0], &tk = call.in[1];
     const std::size_t lead = tq.shape.size() - 3;
-    b = 1, t = tq.shape[lead], h = tq.shape[lead + 1], d = tq.shape[lead + 2], s = tk.shape[lead];
+    b = 1;
+    t = tq.shape[lead];
+    h = tq.shape[lead + 1];
+    d = tq.shape[lead + 2];
+    s = tk.shape[lead];
     for (std::size_t i = 0; i < lead; ++i) b *= tq.shape[i];
     scale = attr.scale;
-    q = tq.as<T>(), k = tk.as<T>();
+    q = tq.as<T>();
+    k = tk.as<T>();
     if (attr.bias) bias = call.in[extras++].as<T>();
     if (attr.mask) {
       mask = call.in[extras].as<T>();
@@ -88,12 +93,17 @@ struct ReferenceGradients {
   ReferenceGradients(const Call& call, const Heads<T>& at) {
     const auto& attr = call.attr<ir::Attention>();
     const std::size_t first = attr.packed ? 1 : 3;
-    token = at.h * at.d * (attr.packed ? 3 : 1), batch = at.t * token, key_batch = at.s * token;
+    token = at.h * at.d * (attr.packed ? 3 : 1);
+    batch = at.t * token;
+    key_batch = at.s * token;
     dq = call.out[0].as<T>();
-    if (!attr.packed)
-      dk = call.out[1].as<T>(), dv = call.out[2].as<T>();
-    else if (dq)
-      dk = dq + at.h * at.d, dv = dk + at.h * at.d;
+    if (!attr.packed) {
+      dk = call.out[1].as<T>();
+      dv = call.out[2].as<T>();
+    } else if (dq) {
+      dk = dq + at.h * at.d;
+      dv = dk + at.h * at.d;
+    }
     if (call.out.size() > first) dbias = call.out[first].as<T>();
   }
 };

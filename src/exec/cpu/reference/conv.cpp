@@ -120,8 +120,10 @@ void reference_max_pool(const Call& call) {
                           col = q * attr.stride + k % attr.size - attr.pad;
             if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
             const T value = from[((b * x[1] + row) * x[2] + col) * x[3] + c];
-            if (which < 0 || value > best || (value != value && best == best))
-              which = k, best = value;
+            if (which < 0 || value > best || (value != value && best == best)) {
+              which = k;
+              best = value;
+            }
           }
           if (call.out[0]) call.out[0].as<T>()[at] = best;
           if (call.out[1]) call.out[1].as<std::uint8_t>()[at] = static_cast<std::uint8_t>(which);
