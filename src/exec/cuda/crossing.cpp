@@ -111,7 +111,8 @@ Crossings::Crossings(const plan::Plan& plan, Machine& machine)
     CHECK(machine.pool, "a plan of several ranks needs an executor that was given their groups");
     places_[i] = std::make_unique<Place>();
     Place& place = *places_[i];
-    place.down = make_event(), place.up = make_event();
+    place.down = make_event();
+    place.up = make_event();
     const cpu::ScratchRule rule = cpu::kernel(step.op).scratch;
     if (rule && step.stream == 0)
       place.scratch = rule(step.attrs, types_of(step.in), types_of(step.out)).aligned();
@@ -161,7 +162,8 @@ void Crossings::lay_out() {
         if (slot) at += lines(slot.type.bytes());
       }
     };
-    place(step.in, places_[i]->in), place(step.out, places_[i]->out);
+    place(step.in, places_[i]->in);
+    place(step.out, places_[i]->out);
     // Summed up where they came down.
     if (step.op == ir::Op::all_reduce) places_[i]->out[0].data = places_[i]->in[0].data;
     places_[i]->shared = at;

@@ -46,7 +46,8 @@ constexpr const char* go_on_without = "; --device cpu needs no card";
 // Fails with what is wrong before anything ran; returns where the status says something else.
 void fail_before(cudaError_t status, const std::string& where) {
   int driver = 0, runtime = 0;
-  ::cudaDriverGetVersion(&driver), ::cudaRuntimeGetVersion(&runtime);
+  ::cudaDriverGetVersion(&driver);
+  ::cudaRuntimeGetVersion(&runtime);
   if (status == cudaErrorInsufficientDriver && driver == 0)
     throw Error(ErrorKind::device,
                 "expected the driver of an NVIDIA card (libcuda.so.1), found none on this machine",
@@ -99,7 +100,9 @@ cudaError_t simulated_status(cudaError_t status, const char* what) {
 void simulate_failure(std::string what, int nth, cudaError_t status) {
   Simulated& s = simulated();
   const std::lock_guard lock(s.mutex);
-  s.what = std::move(what), s.left = nth, s.status = status;
+  s.what = std::move(what);
+  s.left = nth;
+  s.status = status;
   simulates = !s.what.empty();
 }
 

@@ -27,7 +27,8 @@ bool CudaLoaded::Run::done() {
 Results CudaLoaded::Run::wait() {
   loaded.collect(*flight);
   if (flight->error) std::rethrow_exception(flight->error);
-  loaded.waited_copy_ = flight->copy, loaded.waited_run_ = flight->number;
+  loaded.waited_copy_ = flight->copy;
+  loaded.waited_run_ = flight->number;
   return std::move(flight->results);
 }
 

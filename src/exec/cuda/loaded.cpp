@@ -60,8 +60,10 @@ CudaLoaded::CudaLoaded(const plan::Plan& plan, Machine& machine)
     const std::int64_t index = &copy - copies_.data();
     copy.feed = feeds_.data() + index * room.feed;
     copy.found = scalars_.get() + index * room.scalars;
-    copy.uploading = make_event(true), copy.uploaded = make_event(true);
-    copy.began = make_event(true), copy.done = make_event(true);
+    copy.uploading = make_event(true);
+    copy.uploaded = make_event(true);
+    copy.began = make_event(true);
+    copy.done = make_event(true);
     if (carried_) copy.marks = std::make_unique<Carried::Marks>(carried_->make_marks());
     for (const plan::Step& step : plan.steps) {
       Bound& bound = copy.steps.emplace_back();

@@ -34,7 +34,9 @@ __global__ void fill_random(std::uint16_t* low, double* wide, std::int64_t count
   for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x; i < count;
        i += stride) {
     std::uint32_t bits = static_cast<std::uint32_t>(i) * 2654435761u;
-    bits ^= bits >> 15, bits *= 2246822519u, bits ^= bits >> 13;
+    bits ^= bits >> 15;
+    bits *= 2246822519u;
+    bits ^= bits >> 13;
     const float value = static_cast<float>(bits) * 4.6566129e-10f - 1.f;
     // The upper half of an f32 is a bf16, cut off; as an f16 such bits are numbers up to 2, too.
     if (low) low[i] = static_cast<std::uint16_t>(__float_as_uint(value) >> 16);
@@ -86,7 +88,8 @@ double product_gflops(ir::DType dtype, std::int64_t size) {
     launched("fill_random");
   }
   Product product{.factors = dtype, .result = dtype, .rows = size, .cols = size, .depth = size};
-  product.left = {.outer = size, .depth = 1}, product.right = {.outer = size, .depth = 1};
+  product.left = {.outer = size, .depth = 1};
+  product.right = {.outer = size, .depth = 1};
   product.d = {.col = size};
   product.workspace = scratch;
   product.align_left = product.align_right = product.align_result = 256;

@@ -52,10 +52,13 @@ AttentionResults attention_results(const Call& call, const AttentionSizes& n) {
   to.dq = call.out[0].data;
   to.row = std::int64_t{n.h} * n.d * (packed ? 3 : 1);
   const std::int64_t next = std::int64_t{n.h} * n.d * ir::size_of(call.in[0].dtype);
-  if (!packed)
-    to.dk = call.out[1].data, to.dv = call.out[2].data;
-  else if (to.dq)
-    to.dk = to.dq + next, to.dv = to.dk + next;
+  if (!packed) {
+    to.dk = call.out[1].data;
+    to.dv = call.out[2].data;
+  } else if (to.dq) {
+    to.dk = to.dq + next;
+    to.dv = to.dk + next;
+  }
   if (call.attr<ir::Attention>().bias && call.out.size() > last) to.dbias = call.out[last];
   return to;
 }

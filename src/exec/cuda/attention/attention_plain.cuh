@@ -60,9 +60,12 @@ struct PlainPlace {
 
   __device__ PlainPlace(int chunks, int tiles, int h, int tile) {
     std::int64_t i = blockIdx.x;
-    column = static_cast<int>(i % chunks) * width, i /= chunks;
-    first = static_cast<int>(i % tiles) * tile, i /= tiles;
-    ih = static_cast<int>(i % h), ib = i / h;
+    column = static_cast<int>(i % chunks) * width;
+    i /= chunks;
+    first = static_cast<int>(i % tiles) * tile;
+    i /= tiles;
+    ih = static_cast<int>(i % h);
+    ib = i / h;
   }
 };
 

@@ -102,7 +102,10 @@ __global__ void __launch_bounds__(plain_threads)
   const std::int64_t k_at =
       (place.ib * at.s + place.first) * row + static_cast<std::int64_t>(place.ih) * at.d;
   W one[m], scale[m];
-  for (int i = 0; i < m; ++i) one[i] = 1, scale[i] = at.scale;
+  for (int i = 0; i < m; ++i) {
+    one[i] = 1;
+    scale[i] = at.scale;
+  }
   if (dk) store_rows(k_sum, scale, dk + k_at, row, keys, place.column, at.d);
   if (dv) store_rows(v_sum, one, dv + k_at, row, keys, place.column, at.d);
 }

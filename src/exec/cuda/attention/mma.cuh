@@ -29,7 +29,10 @@ __device__ __forceinline__ void multiply(float (&c)[4], const Word (&a)[4], Word
     TESSERA_MMA("f16");
 #undef TESSERA_MMA
 #else
-  (void)c, (void)a, (void)b0, (void)b1;
+  (void)c;
+  (void)a;
+  (void)b0;
+  (void)b1;
 #endif
 }
 
@@ -43,7 +46,8 @@ __device__ __forceinline__ void load_matrices(Word (&r)[4], Word address) {
                : "r"(address)
                : "memory");
 #else
-  (void)r, (void)address;
+  (void)r;
+  (void)address;
 #endif
 }
 __device__ __forceinline__ void load_transposed(Word (&r)[4], Word address) {
@@ -53,7 +57,8 @@ __device__ __forceinline__ void load_transposed(Word (&r)[4], Word address) {
                : "r"(address)
                : "memory");
 #else
-  (void)r, (void)address;
+  (void)r;
+  (void)address;
 #endif
 }
 
@@ -64,7 +69,9 @@ __device__ __forceinline__ void copy_16(Word to, const void* from, bool there) {
                "r"(there ? 16 : 0)
                : "memory");
 #else
-  (void)to, (void)from, (void)there;
+  (void)to;
+  (void)from;
+  (void)there;
 #endif
 }
 __device__ __forceinline__ void wait_for_copies() {

@@ -40,7 +40,8 @@ __global__ void __launch_bounds__(drop_threads)
   const Key key = shared_key;
   const bool whole_sample_kept = (random_bits(key, 0) >> 40) >= d.threshold;
   const Wide<T> factor = static_cast<Wide<T>>(1.0 / d.keep);
-  x += sample * d.each, y += sample * d.each;
+  x += sample * d.each;
+  y += sample * d.each;
 #pragma unroll
   for (int k = 0; k < drop_packs; ++k) {
     const std::int64_t i = ((part * drop_packs + k) * drop_threads + threadIdx.x) * width;

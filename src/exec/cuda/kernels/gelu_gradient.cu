@@ -20,10 +20,12 @@ __device__ __forceinline__ Pack<T, width> rounded(const Pack<W, width>& x) {
     for (int i = 0; i < width; i += 2) {
       if constexpr (std::is_same_v<T, Bf16>) {
         const __nv_bfloat162 two = __floats2bfloat162_rn(x.at[i], x.at[i + 1]);
-        out.at[i] = two.x, out.at[i + 1] = two.y;
+        out.at[i] = two.x;
+        out.at[i + 1] = two.y;
       } else {
         const __half2 two = __floats2half2_rn(x.at[i], x.at[i + 1]);
-        out.at[i] = two.x, out.at[i + 1] = two.y;
+        out.at[i] = two.x;
+        out.at[i + 1] = two.y;
       }
     }
   } else {

@@ -20,7 +20,9 @@ struct Ranges {
   bool full() const { return count == ranges_at_once; }
   int blocks() const { return first[count]; }
   void add(int segment_of, std::int64_t begin_of, std::int64_t size_of, std::int64_t rows) {
-    segment[count] = segment_of, begin[count] = begin_of, size[count] = size_of;
+    segment[count] = segment_of;
+    begin[count] = begin_of;
+    size[count] = size_of;
     const std::int64_t chunks = (size_of + lamb_chunk - 1) / lamb_chunk * rows;
     CHECK(first[count] + chunks < std::int64_t{1} << 31, "a bucket has too many chunks");
     first[count + 1] = first[count] + static_cast<int>(chunks);
@@ -124,7 +126,9 @@ __global__ void __launch_bounds__(lamb_threads)
     const double ratio = of_w > 0 && of_u > 0 ? sqrt(of_w) / sqrt(of_u) : 1.0;
     rate = static_cast<T>(static_cast<double>(*lr) * ratio);
   }
-  w += chunk.begin, u += chunk.begin, y += chunk.begin;
+  w += chunk.begin;
+  u += chunk.begin;
+  y += chunk.begin;
   if (on_16(w) && on_16(u) && on_16(y))
     step_run<T, per_16_bytes<T>>(w, u, y, chunk.size, rate, segment >= 0);
   else

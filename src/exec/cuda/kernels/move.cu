@@ -64,7 +64,9 @@ struct Loops {
                                  " dims that cannot be merged, not " + std::to_string(rank));
     for (int i = 0; i < rank; ++i) {
       const MoveDim& dim = dims[static_cast<std::size_t>(i)];
-      extent[i] = Divider(dim.extent), to[i] = dim.to, from[i] = dim.from;
+      extent[i] = Divider(dim.extent);
+      to[i] = dim.to;
+      from[i] = dim.from;
     }
   }
   __device__ __forceinline__ void offsets(std::int64_t n, std::int64_t& at_to,
@@ -72,7 +74,8 @@ struct Loops {
     at_to = at_from = 0;
     for (int i = rank - 1; i >= 0; --i) {
       const std::int64_t rest = i > 0 ? extent[i](n) : 0, index = n - rest * extent[i].by;
-      at_to += index * to[i], at_from += index * from[i];
+      at_to += index * to[i];
+      at_from += index * from[i];
       n = rest;
     }
   }
@@ -206,7 +209,10 @@ void move_block(cudaStream_t stream, std::byte* to, const std::byte* from, std::
       unit = std::min(unit, common_unit({}, {loops[i].to * size, loops[i].from * size}));
     const std::int64_t times = unit / size;
     inner.extent /= times;
-    for (std::size_t i = 0; i + 1 < loops.size(); ++i) loops[i].to /= times, loops[i].from /= times;
+    for (std::size_t i = 0; i + 1 < loops.size(); ++i) {
+      loops[i].to /= times;
+      loops[i].from /= times;
+    }
     size = unit;
   }
   std::int64_t n = 1;

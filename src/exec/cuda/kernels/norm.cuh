@@ -72,7 +72,10 @@ struct Columns {
 #pragma unroll
     for (int i = 0; i < vector; i += 4) {
       const float4 four = *reinterpret_cast<const float4*>(x + column(k) + i);
-      v[i] = four.x, v[i + 1] = four.y, v[i + 2] = four.z, v[i + 3] = four.w;
+      v[i] = four.x;
+      v[i + 1] = four.y;
+      v[i + 2] = four.z;
+      v[i + 3] = four.w;
     }
   }
 };

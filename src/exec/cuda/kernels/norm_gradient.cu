@@ -174,7 +174,10 @@ __global__ void __launch_bounds__(norm::plain_threads)
   sums[1][warp][lane] = dbias;
   __syncthreads();
   if (warp != 0 || column >= a.width) return;
-  for (int w = 1; w < warps; ++w) dgain += sums[0][w][lane], dbias += sums[1][w][lane];
+  for (int w = 1; w < warps; ++w) {
+    dgain += sums[0][w][lane];
+    dbias += sums[1][w][lane];
+  }
   W* to = a.partial + (blockIdx.y * NormGrad<T, L, D>::sums + (of_dx ? 2 : 0)) * a.width + column;
   to[0] = dgain;
   if (!of_dx) to[a.width] = dbias;

@@ -154,20 +154,27 @@ struct SumShape {
     const Walk walk(in, stride);
     const std::size_t n = walk.rank();
     if (n == 0 || (n == 1 && walk.stride[0] == 0)) {
-      kind = rows, column_count = walk.inner();
+      kind = rows;
+      column_count = walk.inner();
     } else if (n == 2 && walk.stride[0] == 1 && walk.stride[1] == 0) {
-      kind = rows, row_count = walk.extent[0], column_count = walk.extent[1];
+      kind = rows;
+      row_count = walk.extent[0];
+      column_count = walk.extent[1];
     } else if ((n == 2 || n == 3) && walk.stride[n - 1] == 1 && walk.stride[n - 2] == 0 &&
                (n == 2 || walk.stride[0] == walk.extent[n - 1])) {
-      kind = columns, outer = n == 3 ? walk.extent[0] : 1;
-      row_count = walk.extent[n - 2], column_count = walk.extent[n - 1];
+      kind = columns;
+      outer = n == 3 ? walk.extent[0] : 1;
+      row_count = walk.extent[n - 2];
+      column_count = walk.extent[n - 1];
       const std::int64_t blocks = outer * fold(16 / static_cast<int>(ir::size_of(dtype))).blocks;
       parts = std::clamp<std::int64_t>(std::min(1024 / blocks, row_count / 32), 1, 256);
     }
     for (char letter : letters.out) kept_stride.push_back(stride_of(letters.in[0], in, letter));
     for (std::size_t i = 0; i < in.size(); ++i)
-      if (!has(letters.out, letters.in[0][i]))
-        summed_extent.push_back(in[i]), summed_stride.push_back(strides(in)[i]);
+      if (!has(letters.out, letters.in[0][i])) {
+        summed_extent.push_back(in[i]);
+        summed_stride.push_back(strides(in)[i]);
+      }
   }
   // Blocks and lanes for packs of so many columns, where these come out even.
   ColumnFold fold(int width) const {

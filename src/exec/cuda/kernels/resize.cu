@@ -96,7 +96,8 @@ ResizeTables tables_of(const ir::Resize& attr, const ir::Shape& pictures) {
     return Direction{static_cast<int>(t.first.size()), t.count};
   };
   ResizeTables out;
-  out.across = add(taps.across), out.down = add(taps.down);
+  out.across = add(taps.across);
+  out.down = add(taps.down);
   for (std::size_t begin = 0; begin < all.size(); begin += most_at_once) {
     Numbers& part = out.parts.emplace_back();
     part.begin = static_cast<int>(begin);

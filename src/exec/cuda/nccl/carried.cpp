@@ -56,7 +56,8 @@ Carried::Carried(const plan::Plan& plan, Machine& machine) : plan_(plan), machin
     if (!crosses) continue;
     Message& message = messages_[i];
     message.channel = &machine.channels->of(step);
-    message.ready = make_event(), message.done = make_event();
+    message.ready = make_event();
+    message.done = make_event();
     message.near = !plan::is_point_to_point(step.op);
     message.verb = verb_of(step.op);
     message.bytes = (step.op == ir::Op::recv ? step.out : step.in)[0].type.bytes();

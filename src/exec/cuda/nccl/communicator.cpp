@@ -264,7 +264,10 @@ void Communicator::all_to_all(const std::byte* in, comm::Counts leaving, std::by
                               comm::Counts arriving, cudaStream_t stream) {
   const auto part = [](comm::Counts counts, int r) { return counts[static_cast<std::size_t>(r)]; };
   int64_t kept = 0, own = 0;  // where this rank's own part lies
-  for (int r = 0; r < rank_; ++r) kept += part(leaving, r), own += part(arriving, r);
+  for (int r = 0; r < rank_; ++r) {
+    kept += part(leaving, r);
+    own += part(arriving, r);
+  }
   if (const int64_t bytes = part(leaving, rank_); bytes > 0)
     must(::cudaMemcpyAsync(out + own, in + kept, static_cast<std::size_t>(bytes),
                            cudaMemcpyDeviceToDevice, stream),
@@ -279,7 +282,8 @@ void Communicator::all_to_all(const std::byte* in, comm::Counts leaving, std::by
         if (r != rank_ && expected > 0)
           note(nccl().recv(out, static_cast<std::size_t>(expected), ncclUint8, r, state_->comm,
                            stream));
-        in += sent, out += expected;
+        in += sent;
+        out += expected;
       }
     });
   });

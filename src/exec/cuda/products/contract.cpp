@@ -245,8 +245,10 @@ Job job_of(const Call& call, const Way& way) {
 Kept make_kept(const Call& call) {
   std::vector<ir::Shape> shapes;
   std::vector<ir::DType> dtypes;
-  for (const Tensor& tensor : call.in)
-    shapes.push_back(tensor.shape), dtypes.push_back(tensor.dtype);
+  for (const Tensor& tensor : call.in) {
+    shapes.push_back(tensor.shape);
+    dtypes.push_back(tensor.dtype);
+  }
   Kept kept{.way = way_of(call.attr<ir::Contract>(), shapes, dtypes), .plan = {}};
   const Job job = job_of(call, kept.way);
   kept.plan = plan_of(job, true, true);
