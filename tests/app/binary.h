@@ -117,7 +117,10 @@ class Process {
     ::_exit(127);
   }
   ~Process() {
-    if (id_ > 0) ::kill(id_, SIGKILL), wait();
+    if (id_ > 0) {
+      ::kill(id_, SIGKILL);
+      wait();
+    }
   }
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;

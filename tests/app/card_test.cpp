@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "app/binary.h"
-#include "app/document.h"
+#include "pages/document.h"
 
 namespace tessera::test::card_test {
 namespace {

@@ -195,7 +195,10 @@ void disturb_and_compare(const std::string& name, const std::vector<Kind>& kinds
     ASSERT_TRUE(read(job.out() / "weights.safetensors") == undisturbed.weights)
         << "after " << so_far;
     ASSERT_EQ(run("ckpt verify " + job.out().string()).code, 0);
-    if (so_far < wanted) fs::remove_all(job.out()), ranks = 2 + any(3);
+    if (so_far < wanted) {
+      fs::remove_all(job.out());
+      ranks = 2 + any(3);
+    }
   }
   std::printf(
       "%s: %d named, %d of them while a checkpoint was half written; %d signals came after the "

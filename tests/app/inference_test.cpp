@@ -162,9 +162,10 @@ TEST(Inference, BenchOnRanks) {
       EXPECT_TRUE(b.contains(key)) << row.arguments << ": " << key;
     EXPECT_EQ(b["layout"]["ranks"], row.ranks) << row.arguments;
     double shares = 0, comm = 0;
-    for (const json& op : b["ops"])
-      shares += op["share"].get<double>(),
-          comm += op["group"] == "comm" ? op["ms"].get<double>() : 0;
+    for (const json& op : b["ops"]) {
+      shares += op["share"].get<double>();
+      comm += op["group"] == "comm" ? op["ms"].get<double>() : 0;
+    }
     EXPECT_NEAR(shares, 1, 1e-6) << row.arguments;
     EXPECT_EQ(comm > 0, row.ranks > 1) << row.arguments;
     for (const char* axis : {"dp", "tp", "sp", "pp"})
@@ -232,8 +233,8 @@ TEST(Inference, ImagesArePreparedAsTheWeightsOrAKeySays) {
   EXPECT_EQ(
       json::parse(file.header["__metadata__"]["tessera.preprocess"].get<std::string>())["resize"],
       0);
-  file.header["__metadata__"].erase("tessera.model"),
-      file.header["__metadata__"].erase("tessera.preprocess");
+  file.header["__metadata__"].erase("tessera.model");
+  file.header["__metadata__"].erase("tessera.preprocess");
   const std::string picture = TESSERA_SOURCE_DIR "/tests/golden/disc.png";
   const std::string predict =
       "predict --threads 1 --model vit_micro --set model.depth=1 --weights " +

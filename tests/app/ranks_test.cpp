@@ -114,7 +114,7 @@ TEST(Ranks, RoundedOnTheRing) {
             "--np 2 --comm mpi --set parallel.all_reduce=ring --set parallel.wire=" + wire +
             " --fresh --out " + out.string());
     ASSERT_EQ(r.code, 0) << r.err;
-    sent[wire] = json::parse(read(out / "summary.json"))["comm"],
+    sent[wire] = json::parse(read(out / "summary.json"))["comm"];
     steps[wire] = lines_of(out, "step");
   }
   EXPECT_EQ(sent["f32"]["all_reduce"], sent["bf16"]["all_reduce"]);

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "app/binary.h"
-#include "app/document.h"
+#include "pages/document.h"
 
 namespace tessera::test::readme_test {
 namespace {

@@ -298,7 +298,9 @@ TEST(Study, ADryRunShowsWhatALauncherIsTold) {
   EXPECT_FALSE(fs::exists(folder));
   std::ifstream manual(std::string(TESSERA_SOURCE_DIR) + "/docs/studies.md");
   std::string title, empty, first;
-  std::getline(manual, title), std::getline(manual, empty), std::getline(manual, first);
+  std::getline(manual, title);
+  std::getline(manual, empty);
+  std::getline(manual, first);
   EXPECT_TRUE(first.starts_with("**A study file can start any program**")) << first;
 }
 

@@ -44,7 +44,9 @@ TEST(Rng, NormalHasItsMoments) {
   constexpr int n = 100000;
   for (std::uint64_t i = 0; i < n; ++i) {
     const double x = normal(key, i);
-    sum += x, squares += x * x, fourth += x * x * x * x;
+    sum += x;
+    squares += x * x;
+    fourth += x * x * x * x;
   }
   EXPECT_NEAR(sum / n, 0, 0.02);
   EXPECT_NEAR(squares / n, 1, 0.03);

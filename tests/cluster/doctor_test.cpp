@@ -18,11 +18,20 @@ std::vector<HostFacts> hosts(int count) {
   std::vector<HostFacts> out;
   for (int i = 0; i < count; ++i) {
     HostFacts h;
-    h.host = "node" + std::to_string(i), h.machine = h.host;
-    h.tessera = "1.0", h.binary = "abc", h.mpi = "Open MPI v4.1.4";
-    h.cores = h.bound = 8, h.cores_bound = "0-7", h.load = 0.1;
-    h.memory_gb = 64, h.memory_free_gb = 60, h.disk_free_gb = 100, h.disk_mb_s = 300;
-    h.sees_folder = true, h.gflops = 500;
+    h.host = "node" + std::to_string(i);
+    h.machine = h.host;
+    h.tessera = "1.0";
+    h.binary = "abc";
+    h.mpi = "Open MPI v4.1.4";
+    h.cores = h.bound = 8;
+    h.cores_bound = "0-7";
+    h.load = 0.1;
+    h.memory_gb = 64;
+    h.memory_free_gb = 60;
+    h.disk_free_gb = 100;
+    h.disk_mb_s = 300;
+    h.sees_folder = true;
+    h.gflops = 500;
     h.interfaces = {{"eth0", "10.0.0." + std::to_string(i + 1), 10000}};
     out.push_back(h);
   }
@@ -75,7 +84,10 @@ TEST(Doctor, WhatOneHostHasThatTheOthersHaveNot) {
             "note: node2 is busy: a load of 7.0 on 8 cores");
   EXPECT_EQ(with([](HostFacts& h) { h.memory_free_gb = 1; }),
             "note: node2 has 1.0 of 64.0 GB of memory left");
-  EXPECT_EQ(with([](HostFacts& h) { h.bound = 2, h.cores_bound = "0-1"; }),
+  EXPECT_EQ(with([](HostFacts& h) {
+              h.bound = 2;
+              h.cores_bound = "0-1";
+            }),
             "note: node2 may use 2 of its 8 cores (0-1)");
   EXPECT_EQ(with([](HostFacts& h) { h.devices = {"driver: 570"}; }),
             "note: hosts have different devices or drivers");
@@ -123,7 +135,8 @@ TEST(Doctor, DevicesOfEachHostWhereTheyDiffer) {
   EXPECT_TRUE(device_lines(all).empty());
   for (HostFacts& h : all) h.devices = {"gpu: A", "driver: 570"};
   EXPECT_EQ(device_lines(all), (std::vector<std::string>{"gpu: A", "driver: 570"}));
-  all[1].devices[1] = "driver: 550", all[2].devices.clear();
+  all[1].devices[1] = "driver: 550";
+  all[2].devices.clear();
   EXPECT_EQ(device_lines(all),
             (std::vector<std::string>{"node0: gpu: A; driver: 570", "node1: gpu: A; driver: 550",
                                       "node2: no devices"}));
@@ -132,7 +145,9 @@ TEST(Doctor, DevicesOfEachHostWhereTheyDiffer) {
 // A host that is slow because of other work is no reason for a script to stop.
 TEST(Doctor, ABusyHostGetsNotesAlone) {
   std::vector<HostFacts> all = hosts(3);
-  all[2].load = 12, all[2].disk_mb_s = 20, all[2].gflops = 100;
+  all[2].load = 12;
+  all[2].disk_mb_s = 20;
+  all[2].gflops = 100;
   const auto found = judge_hosts(all, links(3), {});
   ASSERT_EQ(found.size(), 3u);
   for (const DoctorFinding& f : found) {
@@ -143,7 +158,11 @@ TEST(Doctor, ABusyHostGetsNotesAlone) {
 
 TEST(Doctor, RanksOfOneMachineOnTheSameCores) {
   std::vector<HostFacts> all = hosts(2);
-  for (HostFacts& h : all) h.machine = "one", h.bound = 1, h.cores_bound = "0";
+  for (HostFacts& h : all) {
+    h.machine = "one";
+    h.bound = 1;
+    h.cores_bound = "0";
+  }
   EXPECT_EQ(only(all, links(2)), "problem: ranks of node0 are bound to the same cores: 0");
   all[1].cores_bound = "1";
   EXPECT_TRUE(judge_hosts(all, links(2), {}).empty());
@@ -172,7 +191,9 @@ TEST(Doctor, ASlowLinkAndAHostWhoseLinksAreAllSlow) {
 
 TEST(Doctor, FactsTravelWhole) {
   HostFacts facts = hosts(1)[0];
-  facts.devices = {"driver: 570"}, facts.clock_s = 0.5, facts.clock_off_s = 0.25;
+  facts.devices = {"driver: 570"};
+  facts.clock_s = 0.5;
+  facts.clock_off_s = 0.25;
   facts.interfaces.push_back({"docker0", "172.17.0.1", 0, false});
   EXPECT_EQ(to_json(facts_from(json::parse(to_json(facts).dump()))), to_json(facts));
 }

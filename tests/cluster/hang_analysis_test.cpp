@@ -19,7 +19,9 @@ std::vector<Seen> four() {
   std::vector<Seen> table;
   for (int rank = 0; rank < 4; ++rank) {
     Seen seen;
-    seen.rank = rank, seen.host = "node" + std::to_string(rank), seen.pid = 100 + rank,
+    seen.rank = rank;
+    seen.host = "node" + std::to_string(rank);
+    seen.pid = 100 + rank;
     seen.tick = 7;
     seen.look.idle_s = 0.1;
     seen.look.doing = "computing step 12";
@@ -69,7 +71,9 @@ TEST(WhoHangs, TheOneThatHasNotComeAndDoesNotMove) {
 // 0 waits for 1 in tp, 1 waits for 3 in dp, 3 computes for ever, 2 waits for 3 in tp.
 TEST(WhoHangs, TheRootOfAChain) {
   auto table = four();
-  wait_in(table[0], 2, 40), wait_in(table[1], 1, 40), wait_in(table[2], 2, 40);
+  wait_in(table[0], 2, 40);
+  wait_in(table[1], 1, 40);
+  wait_in(table[2], 2, 40);
   table[3].look.idle_s = 41;
   const auto finding = who_hangs(table, patience);
   ASSERT_TRUE(finding);
@@ -94,7 +98,9 @@ TEST(WhoHangs, TheOneThatOthersWaitForComesFirst) {
 TEST(WhoHangs, AStoppedProcess) {
   auto table = four();
   for (Seen& seen : table) wait_in(seen, 0, 30, "loss");
-  table[1].silent_s = 8, table[1].look.idle_s = 0.1, table[1].state = 'T';
+  table[1].silent_s = 8;
+  table[1].look.idle_s = 0.1;
+  table[1].state = 'T';
   const auto finding = who_hangs(table, patience);
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->ranks, std::vector<int>{1});
@@ -111,8 +117,10 @@ TEST(WhoHangs, AStoppedProcess) {
   // The word of the kernel needs no long silence: rank 0 began to watch late, and does not take
   // the blame itself.
   auto joining = four();
-  joining[0].look.idle_s = 10, joining[0].look.doing = "joining the other ranks";
-  joining[2].silent_s = 7, joining[2].state = 'T';
+  joining[0].look.idle_s = 10;
+  joining[0].look.doing = "joining the other ranks";
+  joining[2].silent_s = 7;
+  joining[2].state = 'T';
   EXPECT_EQ(who_hangs(joining, patience)->ranks, std::vector<int>{2});
   // Silence alone is nothing as long as nobody stands still.
   for (Seen& seen : table) seen.look.idle_s = 1;
@@ -121,10 +129,14 @@ TEST(WhoHangs, AStoppedProcess) {
 
 TEST(WhoHangs, OneThatNeverCame) {
   auto table = four();
-  for (Seen& seen : table)
-    seen.look.groups.clear(), seen.look.idle_s = 20, seen.look.doing = "joining the other ranks";
+  for (Seen& seen : table) {
+    seen.look.groups.clear();
+    seen.look.idle_s = 20;
+    seen.look.doing = "joining the other ranks";
+  }
   table[2] = Seen();
-  table[2].rank = 2, table[2].silent_s = 10;
+  table[2].rank = 2;
+  table[2].silent_s = 10;
   const auto finding = who_hangs(table, patience);
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->ranks, std::vector<int>{2});
@@ -133,8 +145,10 @@ TEST(WhoHangs, OneThatNeverCame) {
 
 TEST(WhoHangs, ACircleAndADeadNetwork) {
   auto table = four();
-  wait_in(table[0], 1, 20), wait_in(table[2], 2, 20);  // 0 waits for 2, 2 for 3
-  wait_in(table[3], 1, 20), wait_in(table[1], 2, 20);  // 3 waits for 1, 1 for 0
+  wait_in(table[0], 1, 20);  // for 2
+  wait_in(table[2], 2, 20);  // for 3
+  wait_in(table[3], 1, 20);  // for 1
+  wait_in(table[1], 2, 20);  // for 0
   auto finding = who_hangs(table, patience);
   ASSERT_TRUE(finding);
   EXPECT_EQ(finding->ranks, (std::vector<int>{0, 1, 2, 3}));
@@ -152,8 +166,9 @@ TEST(WhoHangs, ACircleAndADeadNetwork) {
   EXPECT_EQ(
       finding->message,
       "all ranks run and are in the same operation, which does not end: all_reduce 41 of world");
-  table[3].ended = true, table[3].look.waits.reset(),
-  table[3].silent_s = 100;  // whoever has ended is missed by nobody
+  table[3].ended = true;  // nobody misses a rank that has ended
+  table[3].look.waits.reset();
+  table[3].silent_s = 100;
   EXPECT_TRUE(has(who_hangs(table, patience)->message, "all ranks run"));
 }
 

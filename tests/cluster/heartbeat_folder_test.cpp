@@ -27,11 +27,14 @@ TEST(HeartbeatFolder, ARecordIsReadAsItWasWritten) {
   EXPECT_FALSE(me.host.empty());
   EXPECT_TRUE(is_alive(me));
   EXPECT_FALSE(folder.read(3));
-  me.look.idle_s = 1.5, me.look.doing = "computing \"step\" 12", me.look.inside = "blocks.0.mlp";
+  me.look.idle_s = 1.5;
+  me.look.doing = "computing \"step\" 12";
+  me.look.inside = "blocks.0.mlp";
   me.look.groups = {{"world", 0, 7, 6}, {"tp", 2, 41, 41}};
   me.look.waits = comm::Look::Call{0, comm::Verb::all_gather, 7, "weights"};
   folder.write(me);
-  me.tick = 1, me.look.doing = "x";  // shorter: nothing of the old one is left
+  me.tick = 1;
+  me.look.doing = "x";  // shorter: nothing of the old one is left
   folder.write(me);
   const auto seen = folder.read(3);
   ASSERT_TRUE(seen);
@@ -123,8 +126,12 @@ TEST(HeartbeatFolder, ThoseOfTheDeadAreSwept) {
     return folder.path();
   };
   Seen alive = this_process(launcher_rank), dead = alive, elsewhere = alive;
-  dead.started += 1, elsewhere.host = "elsewhere";
-  const auto as_rank = [](Seen seen) { return seen.rank = 0, seen; };
+  dead.started += 1;
+  elsewhere.host = "elsewhere";
+  const auto as_rank = [](Seen seen) {
+    seen.rank = 0;
+    return seen;
+  };
   const fs::path of_alive = made(alive, std::nullopt),
                  of_elsewhere = made(elsewhere, as_rank(dead)),
                  rank_left = made(dead, as_rank(alive));

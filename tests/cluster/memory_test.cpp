@@ -80,9 +80,13 @@ config::Config sharded() {
   config::Config c;
   c.model = models::preset("vit_micro");
   c.model.depth = 1;
-  c.model.dim = 16, c.model.mlp = 24, c.model.heads = 2;
+  c.model.dim = 16;
+  c.model.mlp = 24;
+  c.model.heads = 2;
   c.batch = {8, 2, 1};
-  c.parallel.dp = 4, c.parallel.zero = 1, c.run.np = 4;
+  c.parallel.dp = 4;
+  c.parallel.zero = 1;
+  c.run.np = 4;
   return c;
 }
 

@@ -119,10 +119,14 @@ TEST(Recovery, CountsFromTheLastStepThatMoved) {
                                        std::chrono::duration<double>(s));
   };
   run::Recovery r;
-  r.moved(-1, at(1)), r.moved(7, at(10)), r.moved(8, at(11)), r.moved(8, at(13));
+  r.moved(-1, at(1));
+  r.moved(7, at(10));
+  r.moved(8, at(11));
+  r.moved(8, at(13));
   EXPECT_EQ(r.back(), "");
   r.failed(1, at(14));
-  r.moved(-1, at(15)), r.moved(5, at(18));
+  r.moved(-1, at(15));
+  r.moved(5, at(18));
   EXPECT_EQ(r.back(), "");
   r.moved(8, at(20));
   EXPECT_EQ(r.back(),
@@ -130,8 +134,12 @@ TEST(Recovery, CountsFromTheLastStepThatMoved) {
             "start, 2.0 s for the 3 steps since the checkpoint");
   EXPECT_EQ(r.back(), "") << "it is said once";
   // Two failures, the second before the job was back: one sentence, from the first on.
-  r.moved(9, at(21)), r.failed(2, at(22)), r.moved(6, at(23)), r.failed(3, at(24));
-  r.moved(6, at(26)), r.moved(9, at(30));
+  r.moved(9, at(21));
+  r.failed(2, at(22));
+  r.moved(6, at(23));
+  r.failed(3, at(24));
+  r.moved(6, at(26));
+  r.moved(9, at(30));
   EXPECT_EQ(r.back(),
             "restart 3: in step 9 again; lost 9.0 s: 1.0 s until the job had ended, 4.0 s to "
             "start, 4.0 s for the 3 steps since the checkpoint");
@@ -149,7 +157,9 @@ TEST(Dump, APartSaysWhatEndedLast) {
   }
   heartbeat.wait(world, comm::Verb::barrier, heartbeat.enter(world, comm::Verb::barrier), "end");
   run::Seen seen;
-  seen.rank = 3, seen.host = "node3", seen.pid = 33;
+  seen.rank = 3;
+  seen.host = "node3";
+  seen.pid = 33;
   const std::string part = run::dump_part(seen, heartbeat, "    here()\n");
   const auto has = [&](const std::string& text) { return part.find(text) != part.npos; };
   EXPECT_TRUE(has("rank 3 (node3, pid 33): in barrier 31 of world (end)")) << part;

@@ -44,8 +44,9 @@ TEST(LocalSums, AreInRankOrderAndBf16RoundsOnce) {
     std::vector<Bf16> bf16;
     for (std::int64_t i = 0; i < n; ++i) {
       const double x = fraction(comm.rank(), i);
-      f64.push_back(x), f32.push_back(static_cast<float>(x)),
-          bf16.emplace_back(static_cast<float>(x));
+      f64.push_back(x);
+      f32.push_back(static_cast<float>(x));
+      bf16.emplace_back(static_cast<float>(x));
     }
     comm.all_reduce(bytes(f64), ir::DType::f64);
     comm.all_reduce(bytes(f32), ir::DType::f32);
@@ -56,8 +57,9 @@ TEST(LocalSums, AreInRankOrderAndBf16RoundsOnce) {
       auto sum = static_cast<float>(wide), narrow = static_cast<float>(double(Bf16(sum)));
       for (int r = 1; r < ranks; ++r) {
         const double x = fraction(r, i);
-        wide += x, sum += static_cast<float>(x),
-            narrow += static_cast<float>(double(Bf16(static_cast<float>(x))));
+        wide += x;
+        sum += static_cast<float>(x);
+        narrow += static_cast<float>(double(Bf16(static_cast<float>(x))));
       }
       const auto at = static_cast<std::size_t>(i);
       wrong += f64[at] != wide || f32[at] != sum || bf16[at].bits != to_bf16(narrow);

@@ -104,7 +104,8 @@ struct Step {
   void start() {
     const auto ranks = static_cast<std::size_t>(comm.size()),
                me = static_cast<std::size_t>(comm.rank());
-    verb = static_cast<int>(draw % 5), root = static_cast<int>(draw / 5 % ranks);
+    verb = static_cast<int>(draw % 5);
+    root = static_cast<int>(draw / 5 % ranks);
     n = draw / 64 % 3 ? noise(draw) % 300
                       : noise(draw) % (verb == 3 ? other.size() / ranks : data.size());
     for (std::size_t i = 0; i < n; ++i) data[i] = value(comm.rank(), i);

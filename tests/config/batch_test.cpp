@@ -126,8 +126,14 @@ TEST(DeepSpeedBatch, EverySmallCase) {
           if (t && m && !g) G = t / m / w;
           if (t && !m && g) M = t / w / g;
           if (!t && m && g) T = m * g * w;
-          if (t && !m && !g) G = 1, M = t / w;
-          if (!t && m && !g) G = 1, T = m * w;
+          if (t && !m && !g) {
+            G = 1;
+            M = t / w;
+          }
+          if (!t && m && !g) {
+            G = 1;
+            T = m * w;
+          }
           const bool sound = (t || m) && T > 0 && M > 0 && G > 0 && T == M * G * w;
           ASSERT_EQ(!s.problem, sound) << at;
           ASSERT_TRUE(!sound || s.batch == (Batch{T, M, G})) << at;

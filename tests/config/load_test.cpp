@@ -145,9 +145,15 @@ TEST(Data, WhatIsDrawnHasTheLimitsOfTheSource) {
   };
   const std::int64_t side = data::max_synthetic_side, channels = data::max_synthetic_channels,
                      classes = data::max_synthetic_classes;
-  agree(4, side, channels, classes), agree(side, 4, 1, 2);
-  agree(3, 32, 3, 10), agree(32, 3, 3, 10), agree(side + 1, 32, 3, 10), agree(32, side + 1, 3, 10);
-  agree(32, 32, channels + 1, 10), agree(32, 32, 3, 1), agree(32, 32, 3, classes + 1);
+  agree(4, side, channels, classes);
+  agree(side, 4, 1, 2);
+  agree(3, 32, 3, 10);
+  agree(32, 3, 3, 10);
+  agree(side + 1, 32, 3, 10);
+  agree(32, side + 1, 3, 10);
+  agree(32, 32, channels + 1, 10);
+  agree(32, 32, 3, 1);
+  agree(32, 32, 3, classes + 1);
 }
 
 // Only a check asks for what is named: a run that goes on needs its weights no more, and its data

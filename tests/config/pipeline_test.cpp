@@ -30,7 +30,8 @@ Resolved resolved(const std::string& model, const Sets& sets, int world = 0) {
     const std::string section = set.substr(0, dot), key = set.substr(dot + 1, equals - dot - 1),
                       text = set.substr(equals + 1);
     Value value;
-    value.kind = Value::Kind::text, value.text = text;
+    value.kind = Value::Kind::text;
+    value.text = text;
     if (key != "schedule") value = read_value(text);
     EXPECT_FALSE(assign(*find_field(section, key), out.config, value)) << set;
     given[section + "." + key] = {"--set " + set};

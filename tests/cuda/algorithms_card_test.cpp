@@ -23,8 +23,12 @@ class OnCardAlgorithms : public OnCard {
   config::Config config(const std::string& model, int epochs) const {
     config::Config c = preset_on("cuda", model, "bf16", 8);
     c.data.source = "synthetic:32x32x3,10";
-    c.data.train_size = 24, c.data.test_size = 8, c.data.workers = 1;
-    c.run.epochs = epochs, c.run.out = folder().string(), c.run.name = "algorithms";
+    c.data.train_size = 24;
+    c.data.test_size = 8;
+    c.data.workers = 1;
+    c.run.epochs = epochs;
+    c.run.out = folder().string();
+    c.run.name = "algorithms";
     return c;
   }
   static void train(const config::Config& c, comm::Comm* world = nullptr) {
@@ -123,7 +127,9 @@ TEST_F(OnCardAlgorithms, AnotherVersionSaysThatBitsWillDiffer) {
 
 TEST_F(OnCardAlgorithms, RanksOfOneCardHaveOneTable) {
   config::Config c = config("vit_micro", 1);
-  c.parallel.pp = 2, c.run.np = 2, c.batch = {8, 4, 2};
+  c.parallel.pp = 2;
+  c.run.np = 2;
+  c.batch = {8, 4, 2};
   comm::run_local(2, [&](comm::Comm& world) { train(c, &world); });
   EXPECT_GT(table().rows().size(), 0u);
   seen_ = 1;

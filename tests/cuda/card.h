@@ -29,7 +29,9 @@ inline config::Config preset_on(const std::string& device, const std::string& mo
   c.precision.dtype = dtype;
   c.batch = {batch, batch, 1};
   c.optim.clip = 1.0;
-  c.run.threads = 2, c.run.seed = 3, c.run.device = device;
+  c.run.threads = 2;
+  c.run.seed = 3;
+  c.run.device = device;
   return c;
 }
 

@@ -21,18 +21,27 @@ struct Trained {
 config::Config augmented(const std::string& device, const std::string& dtype) {
   config::Config c = preset_on(device, "vit_micro", dtype, 16);
   c.data.source = "synthetic:32x32x3,10";
-  c.data.train_size = 75, c.data.test_size = 16, c.data.workers = 1;  // the last batch has 11
-  c.data.crop = 4, c.data.flip = "random", c.data.erase = 0.5, c.data.cutout = 8;
-  c.data.mixup = 0.4, c.data.cutmix = 1.0;
+  c.data.train_size = 75;  // the last batch has 11
+  c.data.test_size = 16;
+  c.data.workers = 1;
+  c.data.crop = 4;
+  c.data.flip = "random";
+  c.data.erase = 0.5;
+  c.data.cutout = 8;
+  c.data.mixup = 0.4;
+  c.data.cutmix = 1.0;
   c.data.normalize = "cifar10";
   c.precision.initial_scale_power = 8;  // f16: no step overflows
-  c.run.steps = 12, c.run.epochs = 0, c.run.name = "data";
+  c.run.steps = 12;
+  c.run.epochs = 0;
+  c.run.name = "data";
   return c;
 }
 
 Trained trained(config::Config c, const std::string& augment_on, const std::string& resident) {
   const Scratch scratch;
-  c.data.augment_on = augment_on, c.data.resident = resident;
+  c.data.augment_on = augment_on;
+  c.data.resident = resident;
   c.run.out = (scratch / "run").string();
   run::TrainOptions options;
   options.quiet = true;

@@ -59,9 +59,15 @@ TEST_F(OnCardDiagnose, ARunThatGivesUpNamesTheEquation) {
     const Scratch scratch;
     config::Config c = preset_on(device, "vit_micro", "f32", 4);
     c.data.source = "synthetic:32x32x3,10";
-    c.data.train_size = 80, c.data.test_size = 4, c.data.workers = 1;
-    c.run.epochs = 1, c.run.out = (scratch / "run").string(), c.run.name = "bad";
-    c.optim.name = "sgd", c.optim.clip = 0, c.optim.lr = 1e30;
+    c.data.train_size = 80;
+    c.data.test_size = 4;
+    c.data.workers = 1;
+    c.run.epochs = 1;
+    c.run.out = (scratch / "run").string();
+    c.run.name = "bad";
+    c.optim.name = "sgd";
+    c.optim.clip = 0;
+    c.optim.lr = 1e30;
     run::TrainOptions options;
     options.quiet = true;
     try {

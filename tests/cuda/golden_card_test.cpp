@@ -43,7 +43,10 @@ class OnCardGoldens : public OnCard {
       EXPECT_GE(paths.size(), 4u) << family;
       for (const std::string& path : paths) {
         run::VerifyOptions options;
-        options.golden = path, options.dtype = dtype, options.threads = 2, options.device = "cuda";
+        options.golden = path;
+        options.dtype = dtype;
+        options.threads = 2;
+        options.device = "cuda";
         const std::vector<run::Comparison> all = run::compare_golden(options);
         // In bf16 and f16 a ReLU that rounding flips changes a whole gradient: logits and loss
         // alone.
@@ -59,7 +62,8 @@ class OnCardGoldens : public OnCard {
             std::printf("unusual: %s, %s: %.4f\n", path.c_str(), c.name.c_str(), c.error);
           }
         }
-        ++files, tensors += static_cast<int>(all.size());
+        ++files;
+        tensors += static_cast<int>(all.size());
       }
     }
     EXPECT_LE(unusual * 50, tensors) << "tensors above " << usually_allowed(dtype);

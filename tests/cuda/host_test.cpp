@@ -154,7 +154,8 @@ TEST(CudaPeak, IsOfAnElementType) {
 TEST(CudaMemory, OfTheHostIsExplained) {
   config::Config config = test::tiny("vit", "f32");
   config.data.source = "synthetic";
-  config.data.train_size = 20, config.data.test_size = 11;
+  config.data.train_size = 20;
+  config.data.test_size = 11;
   config.run.epochs = 1;
   const auto explained = [&](const char* device) {
     return run::memory_of_run(config, 0, {}, target_of(device, 1), {});

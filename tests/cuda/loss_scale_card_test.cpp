@@ -20,12 +20,18 @@ struct Tries {
 Tries trained(const std::string& device, const std::string& model, int ahead = -1) {
   const Scratch scratch;
   config::Config c = preset_on(device, model, "f16", 16);
-  c.precision.initial_scale_power = 24, c.precision.loss_scale_window = 4;
+  c.precision.initial_scale_power = 24;
+  c.precision.loss_scale_window = 4;
   c.data.source = "synthetic:32x32x3,10";
-  c.data.train_size = 16 * 24, c.data.test_size = 16, c.data.workers = 1;
-  c.run.epochs = 1, c.run.out = (scratch / "run").string(), c.run.name = "half";
+  c.data.train_size = 16 * 24;
+  c.data.test_size = 16;
+  c.data.workers = 1;
+  c.run.epochs = 1;
+  c.run.out = (scratch / "run").string();
+  c.run.name = "half";
   run::TrainOptions options;
-  options.quiet = true, options.ahead = ahead;
+  options.quiet = true;
+  options.ahead = ahead;
   EXPECT_EQ(run::train(c, options), 0) << device << " " << model;
   Tries out;
   std::ifstream file(scratch / "run" / "metrics.jsonl");
@@ -51,10 +57,14 @@ TEST_F(OnCardLossScale, AnOverflowRecovers) {
     for (std::size_t i = 0; i < got.scales.size(); ++i) {
       ASSERT_EQ(got.scales[i], scale) << model << ", try " << i;
       EXPECT_TRUE(std::isfinite(got.losses[i])) << model;
-      if (got.skipped[i])
-        scale /= 2, good = 0, ++overflows;
-      else if (++good == 4)
-        scale = std::min(2 * scale, 0x1p24), good = 0;
+      if (got.skipped[i]) {
+        scale /= 2;
+        good = 0;
+        ++overflows;
+      } else if (++good == 4) {
+        scale = std::min(2 * scale, 0x1p24);
+        good = 0;
+      }
     }
     EXPECT_GE(overflows, 3) << model;
     EXPECT_LE(overflows, 18) << model;

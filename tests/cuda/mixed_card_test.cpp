@@ -22,10 +22,13 @@ class OnCardMixed : public OnCard {
                         const std::string& layout, const std::string& devices, double tolerance) {
     SCOPED_TRACE(family + " " + dtype + " " + layout + " on " + devices);
     Training t;
-    t.config = tiny(family, dtype), t.config.run.device = "cpu", t.steps = 20;
+    t.config = tiny(family, dtype);
+    t.config.run.device = "cpu";
+    t.steps = 20;
     const Trace want = on_one_rank(t);
     t.config = with_layout(t.config, layout);
-    t.config.run.device = devices, t.config.parallel.comm = "local";
+    t.config.run.device = devices;
+    t.config.parallel.comm = "local";
     const Trace got = train(t);
     EXPECT_LE(difference(got.loss, want.loss), tolerance);
     EXPECT_LE(difference(got.grad_norm, want.grad_norm), tolerance);
@@ -49,11 +52,19 @@ TEST_F(OnCardMixed, ARunSharesTheBatchOutBySpeed) {
   const Scratch scratch;
   config::Config c = preset_on("cuda,cpu", "vit_tiny_cifar", "f32", 32);
   c.batch = {32, 16, 1};
-  c.parallel.dp = 2, c.parallel.zero = 1, c.parallel.comm = "local", c.run.np = 2;
+  c.parallel.dp = 2;
+  c.parallel.zero = 1;
+  c.parallel.comm = "local";
+  c.run.np = 2;
   c.parallel.shares.word = "measured";
   c.data.source = "synthetic:32x32x3,10";
-  c.data.train_size = 32 * 30, c.data.test_size = 32, c.data.workers = 1;
-  c.run.threads = 1, c.run.epochs = 1, c.run.out = (scratch / "run").string(), c.run.name = "mix";
+  c.data.train_size = 32 * 30;
+  c.data.test_size = 32;
+  c.data.workers = 1;
+  c.run.threads = 1;
+  c.run.epochs = 1;
+  c.run.out = (scratch / "run").string();
+  c.run.name = "mix";
   comm::run_local(2, [&](comm::Comm& world) {
     run::TrainOptions options;
     options.quiet = true;
@@ -78,7 +89,8 @@ TEST_F(OnCardMixed, ARunSharesTheBatchOutBySpeed) {
 // Without a card every rank that needs one is named; with one nothing is in the way.
 TEST(MixedDevices, AreCheckedOnEveryRank) {
   config::Config c = tiny("vit", "f32");
-  c.parallel.dp = 4, c.run.device = "cpu,cuda,cpu,cuda";
+  c.parallel.dp = 4;
+  c.run.device = "cpu,cuda,cpu,cuda";
   const bool card = exec::missing("cuda").empty();
   comm::run_local(4, [&](comm::Comm& world) {
     try {
@@ -141,7 +153,8 @@ TEST(MixedDevices, PlansDifferInWhereThingsLieAlone) {
 
 TEST(MixedDevices, TalkThroughTheHost) {
   config::Config c = tiny("vit", "f32");
-  c.run.device = "cuda,cpu", c.parallel.dp = 2;
+  c.run.device = "cuda,cpu";
+  c.parallel.dp = 2;
   for (const char* comm : {"auto", "mpi", "local"}) {
     c.parallel.comm = comm;
     const run::Carriage taken = run::choose_carrier(c, std::vector<run::RankCard>(2));

@@ -70,7 +70,8 @@ TEST(TestNccl, LongMessagesCrossEachOther) {
     for (int r = 0; r < 4; ++r) {
       if (r == rank) continue;
       const auto at = static_cast<std::size_t>(r);
-      out[at].assign(n, 10 * rank + r), in[at].resize(n);
+      out[at].assign(n, 10 * rank + r);
+      in[at].resize(n);
       ops.push_back({.kind = Kind::send,
                      .bytes = 4 * n,
                      .type = ncclInt32,

@@ -86,7 +86,8 @@ TEST(CudaCarrier, RanksThatShareACardGoThroughTheHost) {
 
 TEST(CudaCarrier, WhatIsMissingIsNamedWithItsRank) {
   std::vector<RankCard> all = {rank_on("a", "x"), rank_on("b", "x")};
-  all[1].without_nccl = "NCCL was not found: looked for libnccl.so.2", all[1].version = "";
+  all[1].without_nccl = "NCCL was not found: looked for libnccl.so.2";
+  all[1].version = "";
   const Carriage taken = choose_carrier(job("auto"), all);
   EXPECT_EQ(taken.by, Carrier::host);
   EXPECT_NE(taken.text.find("rank 1 (b) has none: NCCL was not found"), std::string::npos);
@@ -136,7 +137,8 @@ TEST(CudaNccl, TheFirstRankMakesTheId) {
       return id_of(7 + world.rank());
     });
     const std::lock_guard lock(mutex);
-    seen.insert(id[0]), seen.insert(id[127]);
+    seen.insert(id[0]);
+    seen.insert(id[127]);
   });
   EXPECT_EQ(made, 1);
   EXPECT_EQ(seen, std::set<std::byte>{std::byte{7}});

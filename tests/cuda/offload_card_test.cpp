@@ -37,7 +37,8 @@ TEST_F(OnCardOffload, HasTheSameBitsAsOnTheCard) {
   const Weights resident = trained(c);
   for (const char* home : {"host", "file"})
     for (const double mb : {1.0 / 64, 16.0}) {
-      c.parallel.offload_optimizer = home, c.parallel.offload_mb = mb;
+      c.parallel.offload_optimizer = home;
+      c.parallel.offload_mb = mb;
       EXPECT_EQ(trained(c), resident) << home << " " << mb;
     }
 }
@@ -46,12 +47,15 @@ TEST_F(OnCardOffload, HasTheSameBitsAsOnTheCard) {
 TEST_F(OnCardOffload, WeightsHaveTheSameBitsAsOnTheCard) {
   for (const char* optimizer : {"adamw", "lamb"}) {
     config::Config c = preset_on("cuda", "vit_micro", "bf16", 16);
-    c.optim.name = optimizer, c.parallel.zero = 3, c.parallel.persist = 64;
+    c.optim.name = optimizer;
+    c.parallel.zero = 3;
+    c.parallel.persist = 64;
     c.parallel.offload_mb = 1.0 / 64;
     const Weights resident = trained(c);
     for (const char* params : {"host", "file"})
       for (const char* moments : {"none", "host", "file"}) {
-        c.parallel.offload_params = params, c.parallel.offload_optimizer = moments;
+        c.parallel.offload_params = params;
+        c.parallel.offload_optimizer = moments;
         EXPECT_EQ(trained(c), resident) << optimizer << " " << params << " " << moments;
       }
   }
@@ -69,7 +73,10 @@ class Capped {
 // Weights and moments of 60 million parameters take more than the card has; offloaded they do not.
 TEST_F(OnCardOffload, TrainsWhatDoesNotFitACappedCard) {
   config::Config c = preset_on("cuda", "vit_micro", "bf16", 4);
-  c.model.dim = 768, c.model.heads = 12, c.model.depth = 8, c.model.mlp = 3072;
+  c.model.dim = 768;
+  c.model.heads = 12;
+  c.model.depth = 8;
+  c.model.mlp = 3072;
   c.parallel.zero = 3;
   const auto peak = [](const config::Config& config) {
     run::Session session(config);

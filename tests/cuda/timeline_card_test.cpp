@@ -31,7 +31,8 @@ Trained trained(const config::Config& c, int steps, const std::set<int>& sampled
                                     sampled.contains(step))
                             .wait();
     EXPECT_TRUE(r.ok);
-    out.loss.push_back(r.loss), out.grad_norm.push_back(r.grad_norm);
+    out.loss.push_back(r.loss);
+    out.grad_norm.push_back(r.grad_norm);
     out.timelines.push_back(std::move(r.timeline));
   }
   for (const models::Param& p : models::parameters(c.model))

@@ -19,13 +19,23 @@ struct Steps {
 Steps trained(const std::string& device, const std::string& model, int steps) {
   const Scratch scratch;
   config::Config c = preset_on(device, model, "f32", 16);
-  if (c.model.family == "vit") c.model.depth = 2, c.model.dropout = 0.1;
+  if (c.model.family == "vit") {
+    c.model.depth = 2;
+    c.model.dropout = 0.1;
+  }
   if (c.model.family != "resnet") c.model.drop_path = 0.2;
   c.data.source = "synthetic:32x32x3,10";
-  c.data.train_size = 80, c.data.test_size = 16, c.data.workers = 1;
-  c.data.flip = "random", c.data.crop = 4, c.data.mixup = 0.2, c.data.cutmix = 1.0;
+  c.data.train_size = 80;
+  c.data.test_size = 16;
+  c.data.workers = 1;
+  c.data.flip = "random";
+  c.data.crop = 4;
+  c.data.mixup = 0.2;
+  c.data.cutmix = 1.0;
   c.loss.label_smoothing = 0.1;
-  c.run.steps = steps, c.run.epochs = 0, c.run.out = (scratch / "run").string();
+  c.run.steps = steps;
+  c.run.epochs = 0;
+  c.run.out = (scratch / "run").string();
   c.run.name = "trace";
   run::TrainOptions options;
   options.quiet = true;

@@ -26,7 +26,9 @@ TEST(AugmentDraw, UniformAndBelow) {
   for (int i = 0; i < draws; ++i) {
     Draw d = draw(i);
     const double u = d.uniform();
-    sum += u, least = std::min(least, u), most = std::max(most, u);
+    sum += u;
+    least = std::min(least, u);
+    most = std::max(most, u);
     ++counts[static_cast<std::size_t>(d.below(7))];
     EXPECT_EQ(d.below(1), 0);
   }
@@ -43,7 +45,9 @@ TEST(AugmentDraw, ResizedCrops) {
     ASSERT_TRUE(inside(r, 300, 400));
     const double part = r.h * r.w / 120000.0, ratio = static_cast<double>(r.w) / r.h;
     ASSERT_TRUE(part > 0.079 && part <= 1 && ratio > 0.74 && ratio < 1.35) << part << " " << ratio;
-    area += part, log_ratio += std::log(ratio), y += r.top + r.h / 2.0;
+    area += part;
+    log_ratio += std::log(ratio);
+    y += r.top + r.h / 2.0;
   }
   // torchvision draws 0.432 and 0.031 on average: the largest and the tallest often do not fit.
   EXPECT_NEAR(area / draws, 0.432, 0.01);
@@ -104,9 +108,10 @@ TEST(AugmentDraw, ErasesTheRectangleAlone) {
     const bool hit = y >= 1 && y < 4 && x >= 2 && x < 6;
     EXPECT_EQ(image[static_cast<std::size_t>(i)], hit ? 0.0f : 5.0f);
     EXPECT_TRUE(hit || random[static_cast<std::size_t>(i)] == 5.0f);
-    if (hit)
-      sum += random[static_cast<std::size_t>(i)],
-          squares += std::pow(random[static_cast<std::size_t>(i)], 2);
+    if (hit) {
+      sum += random[static_cast<std::size_t>(i)];
+      squares += std::pow(random[static_cast<std::size_t>(i)], 2);
+    }
   }
   EXPECT_LT(std::abs(sum / 24), 0.6);
   EXPECT_TRUE(squares / 24 > 0.4 && squares / 24 < 2);

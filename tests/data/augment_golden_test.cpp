@@ -119,8 +119,10 @@ TEST(AugmentGolden, OperationsMatchTorchvision) {
     ASSERT_TRUE(operations.contains(op)) << op;
     Args args;
     std::string what = op;
-    for (std::size_t i = 2; i + 5 < words.size(); ++i)
-      args.push_back(std::stod(words[i])), what += " " + words[i];
+    for (std::size_t i = 2; i + 5 < words.size(); ++i) {
+      args.push_back(std::stod(words[i]));
+      what += " " + words[i];
+    }
     const std::string& name = words[words.size() - 5];
     Image image = golden().images.at(name);
     operations.at(op)(image, args);

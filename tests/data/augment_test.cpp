@@ -48,7 +48,9 @@ TEST(Augment, TheFusedPathIsItsParts) {
       for (const Padding padding : {Padding::zero, Padding::reflect})
         for (std::int64_t position = 0; position < 20; ++position) {
           AugmentOptions o;
-          o.crop = pad, o.padding = padding, o.flip = Flip::random;
+          o.crop = pad;
+          o.padding = padding;
+          o.flip = Flip::random;
           const Image image = noise(9, 12, c);
           const SampleKey key{5, 2, position, position};
           const Normalisation statistics{std::vector<double>(c, 0.3), std::vector<double>(c, 0.7)};
@@ -114,8 +116,10 @@ TEST(Augment, AlternatingFlipsAlternate) {
 // A transform reads no more than it says it wants: anything else may be in the other pixels.
 TEST(Augment, ReadsOnlyWhatItWants) {
   AugmentOptions cropping = everything(), margin, plain;
-  cropping.crop = 0, cropping.resized_crop = 0.08;
-  margin.eval_resize = 20, plain.flip = Flip::random;
+  cropping.crop = 0;
+  cropping.resized_crop = 0.08;
+  margin.eval_resize = 20;
+  plain.flip = Flip::random;
   std::vector<Transform> transforms;
   for (const AugmentOptions& o : {everything(), cropping, plain})
     transforms.push_back(make_train_transform(o, 16, 12, 3, {}));
@@ -141,7 +145,8 @@ TEST(Augment, ReadsOnlyWhatItWants) {
 TEST(Augment, AnySizeAndAnyChannels) {
   AugmentOptions late = everything(), cropping = everything();
   late.resize_first = false;
-  cropping.resized_crop = 0.08, cropping.crop = 0;
+  cropping.resized_crop = 0.08;
+  cropping.crop = 0;
   for (const AugmentOptions& o : {everything(), late, cropping})
     for (const int c : {1, 2, 3, 4, 6})
       for (const auto& [h, w] :
@@ -221,7 +226,10 @@ TEST(Augment, RefusesWhatMakesNoSense) {
   };
   refused([](AugmentOptions& o) { o.resized_crop = 1.5; });
   refused([](AugmentOptions& o) { o.jitter[3] = 0.6; });
-  refused([](AugmentOptions& o) { o.randaugment_ops = 2, o.randaugment_magnitude = 31; });
+  refused([](AugmentOptions& o) {
+    o.randaugment_ops = 2;
+    o.randaugment_magnitude = 31;
+  });
   refused([](AugmentOptions& o) { o.erase.probability = -1; });
   refused([](AugmentOptions& o) { o.eval_resize = 7; });
   EXPECT_THROW(make_train_transform({}, 8, 8, 1, normalisation("imagenet")), Error);

@@ -198,7 +198,8 @@ TEST(Hostile, HugeDimensionsAreRefusedBeforeAllocation) {
   };
   const auto resized = [&](std::uint32_t w, std::uint32_t h) {
     Bytes out = png;  // signature 8, length 4, "IHDR" 4, width, height, ...
-    put(&out[16], w), put(&out[20], h);
+    put(&out[16], w);
+    put(&out[20], h);
     put(&out[29], crc(std::span(out).subspan(12, 17)));
     return out;
   };

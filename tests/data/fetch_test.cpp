@@ -33,9 +33,13 @@ std::string noise(std::size_t size) {
 Fetch order(const Scratch& scratch, const Server& server, const std::string& content) {
   write_bytes(scratch / "reference", content);
   Fetch fetch;
-  fetch.url = server.url(), fetch.file = scratch / "got",
-  fetch.sha256 = digest_of(scratch / "reference", Digest::sha256), fetch.max_bytes = 1 << 22;
-  fetch.pause_s = 0.01, fetch.attempts = 3, fetch.silence_s = 5;
+  fetch.url = server.url();
+  fetch.file = scratch / "got";
+  fetch.sha256 = digest_of(scratch / "reference", Digest::sha256);
+  fetch.max_bytes = 1 << 22;
+  fetch.pause_s = 0.01;
+  fetch.attempts = 3;
+  fetch.silence_s = 5;
   return fetch;
 }
 
@@ -111,7 +115,10 @@ TEST(Fetch, WholeWithProgressAndARedirection) {
   Fetch what = order(scratch, server, content);
   what.url = server.url("/old");
   std::uint64_t last = 0, all = 0;
-  what.progress = [&](std::uint64_t done, std::uint64_t total) { last = done, all = total; };
+  what.progress = [&](std::uint64_t done, std::uint64_t total) {
+    last = done;
+    all = total;
+  };
   EXPECT_EQ(fetch(what), content.size());
   EXPECT_EQ(read_bytes(scratch / "got"), content);
   EXPECT_EQ(last, content.size());

@@ -81,7 +81,9 @@ TEST(Order, IsAPermutationOfItsKey) {
 TEST(Loader, EverySampleOnceAndTheRaggedBatchKept) {
   const Numbered dataset(103);
   LoaderOptions options;
-  options.batch = 10, options.epochs = 3, options.seed = 4;
+  options.batch = 10;
+  options.epochs = 3;
+  options.seed = 4;
   const auto batches = all(dataset, options);
   ASSERT_EQ(batches.size(), 33u);
   for (int epoch = 0; epoch < 3; ++epoch) {
@@ -104,11 +106,14 @@ TEST(Loader, EverySampleOnceAndTheRaggedBatchKept) {
 TEST(Loader, WorkersDoNotChangeTheResult) {
   const auto dataset = synthetic({16, 16, 3, 10, 500, 10}, Split::train, 1);
   LoaderOptions options;
-  options.batch = 64, options.epochs = 2, options.workers = 0,
+  options.batch = 64;
+  options.epochs = 2;
+  options.workers = 0;
   options.transform = flipping(16, 16, 3);
   const auto expected = all(*dataset, options);
   for (const auto& [workers, prefetch] : {std::pair{1, 1}, {1, 3}, {2, 2}, {5, 3}, {8, 8}}) {
-    options.workers = workers, options.prefetch = prefetch;
+    options.workers = workers;
+    options.prefetch = prefetch;
     EXPECT_TRUE(same(all(*dataset, options), expected)) << workers;
   }
 }
@@ -116,11 +121,13 @@ TEST(Loader, WorkersDoNotChangeTheResult) {
 TEST(Loader, ResumesAnywhere) {
   const Numbered dataset(50);
   LoaderOptions options;
-  options.batch = 8, options.epochs = 3;
+  options.batch = 8;
+  options.epochs = 3;
   const auto whole = all(dataset, options);  // 7 batches per epoch
   for (const std::size_t skip : {1u, 6u, 7u, 13u}) {
     LoaderOptions later = options;
-    later.first_epoch = whole[skip].epoch, later.first_position = whole[skip].first_position;
+    later.first_epoch = whole[skip].epoch;
+    later.first_position = whole[skip].first_position;
     later.epochs = 3 - later.first_epoch;
     EXPECT_TRUE(
         same(all(dataset, later), {whole.begin() + static_cast<std::ptrdiff_t>(skip), whole.end()}))
@@ -134,7 +141,8 @@ TEST(Loader, ResumesAnywhere) {
 TEST(Loader, WithoutEndAndWithoutShuffle) {
   const Numbered dataset(5);
   LoaderOptions options;
-  options.batch = 2, options.shuffle = false;
+  options.batch = 2;
+  options.shuffle = false;
   const auto batches = all(dataset, options, 100);
   ASSERT_EQ(batches.size(), 100u);
   EXPECT_EQ(batches[99].epoch, 33);
@@ -148,7 +156,9 @@ TEST(Loader, WithoutEndAndWithoutShuffle) {
 TEST(Loader, FlipMirrorsAboutHalf) {
   const Numbered dataset(200);
   LoaderOptions options;
-  options.batch = 200, options.epochs = 2, options.shuffle = false,
+  options.batch = 200;
+  options.epochs = 2;
+  options.shuffle = false;
   options.transform = flipping(1, 2, 1);
   const auto batches = all(dataset, options);
   int flipped = 0, changed = 0;
@@ -169,7 +179,9 @@ TEST(Loader, NormalisesPerChannel) {
   const auto dataset = synthetic({8, 8, 3, 2, 4, 4}, Split::train, 1);
   const Normalisation statistics{{0, 0.5f, 1}, {1, 0.25f, 2}};
   LoaderOptions options;
-  options.batch = 1, options.epochs = 1, options.shuffle = false;
+  options.batch = 1;
+  options.epochs = 1;
+  options.shuffle = false;
   const auto plain = all(*dataset, options)[0];
   options.transform = make_eval_transform({}, 8, 8, 3, statistics);
   const auto batch = all(*dataset, options)[0];
@@ -191,7 +203,9 @@ TEST(Loader, NormalisesPerChannel) {
 TEST(Loader, WorkerErrorsReachTheConsumerInOrder) {
   for (const int workers : {0, 1, 4}) {
     LoaderOptions options;
-    options.batch = 10, options.shuffle = false, options.workers = workers;
+    options.batch = 10;
+    options.shuffle = false;
+    options.workers = workers;
     const Numbered dataset(100, 35);
     dataset.bad().say = [](const std::string&) {};
     Loader loader(dataset, options);

@@ -134,7 +134,8 @@ TEST(Mix, BetaHasItsMoments) {
       const double value = draw_beta(draw, alpha);
       ASSERT_TRUE(value >= 0 && value <= 1) << value;
       ASSERT_EQ(value * 0x1.0p20, std::floor(value * 0x1.0p20));
-      sum += value, squares += (value - 0.5) * (value - 0.5);
+      sum += value;
+      squares += (value - 0.5) * (value - 0.5);
     }
     const double variance = 1 / (4 * (2 * alpha + 1));
     EXPECT_NEAR(sum / n, 0.5, 5 * std::sqrt(variance / n)) << alpha;

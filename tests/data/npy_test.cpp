@@ -107,7 +107,9 @@ TEST(Npy, WhatIsRefused) {
 // Numbers of the model's size keep every bit that 8-bit pictures would lose.
 TEST(Npy, TransformsKeepWhatPixelsWouldLose) {
   Image image;
-  image.h = 2, image.w = 3, image.c = 2;
+  image.h = 2;
+  image.w = 3;
+  image.c = 2;
   image.numbers = {0.001F, 1, 0.002F, 2, 0.003F, 3, 0.004F, 4, 0.005F, 5, 0.006F, 6};
   const Normalisation statistics{{0.5, 1.0}, {0.25, 2.0}};
   std::vector<float> out(12);
@@ -120,11 +122,14 @@ TEST(Npy, TransformsKeepWhatPixelsWouldLose) {
   flips.flip = Flip::alternating;
   const Transform train = make_train_transform(flips, 2, 3, 2, {{0.0}, {1.0}});
   std::vector<float> even(12), odd(12);
-  train.apply(image, {0, 0, 0, 5}, even), train.apply(image, {0, 1, 0, 5}, odd);
+  train.apply(image, {0, 0, 0, 5}, even);
+  train.apply(image, {0, 1, 0, 5}, odd);
   mirror_batch(std::span(odd), 3, 2);
   EXPECT_EQ(even, odd);
   // Resizing a ramp of numbers is exact where Pillow would round to a 255th.
-  image.h = 1, image.w = 2, image.c = 1;
+  image.h = 1;
+  image.w = 2;
+  image.c = 1;
   image.numbers = {0.0F, 1e-4F};
   std::vector<float> wide(4);
   AugmentOptions squash;
@@ -150,7 +155,10 @@ TEST(Npy, AFolderOfArraysFeedsTheLoader) {
   EXPECT_EQ(set->size(), 6);
   EXPECT_EQ(set->ignored(), 1);
   LoaderOptions options;
-  options.batch = 6, options.height = options.width = 2, options.workers = 1, options.epochs = 1;
+  options.batch = 6;
+  options.height = options.width = 2;
+  options.workers = 1;
+  options.epochs = 1;
   options.transform = make_eval_transform({}, 2, 2, 5, {{0.0}, {100.0}});
   Loader loader(*set, options);
   Batch batch;

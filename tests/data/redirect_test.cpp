@@ -37,8 +37,12 @@ TEST(Fetch, LibcurlIsToldWhereARedirectionMayLead) {
   for (const auto& [url, protocols] : {std::pair{"https://127.0.0.1:1/x", "https"},
                                        std::pair{"http://127.0.0.1:1/x", "http,https"}}) {
     Fetch what;
-    what.url = url, what.file = scratch / "got", what.sha256 = std::string(64, '0');
-    what.max_bytes = 1000, what.attempts = 1, what.pause_s = 0.01;
+    what.url = url;
+    what.file = scratch / "got";
+    what.sha256 = std::string(64, '0');
+    what.max_bytes = 1000;
+    what.attempts = 1;
+    what.pause_s = 0.01;
     allowed.clear();
     EXPECT_EQ(test::error_of([&] { fetch(what); }).kind, ErrorKind::data);
     EXPECT_EQ(allowed, protocols) << url;

@@ -66,7 +66,8 @@ TEST(Resample, IsExactToOneLevel) {
               if (const double down = weight(part.h, to_h, y, v); down > 0)
                 for (int u = 0; u < part.w; ++u) {
                   const double both = down * weight(part.w, to_w, x, u);
-                  sum += both * image.at(part.top + v, part.left + u)[k], all += both;
+                  sum += both * image.at(part.top + v, part.left + u)[k];
+                  all += both;
                 }
             ASSERT_NEAR(out.at(y, x)[k], sum / all, 1.01) << h << " " << c << " " << y << " " << x;
           }

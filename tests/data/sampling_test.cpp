@@ -50,7 +50,8 @@ class Uneven : public Dataset {
 // The transform that keeps the index readable: a value per sample.
 LoaderOptions readable(std::int64_t batch, int workers) {
   LoaderOptions o;
-  o.batch = batch, o.workers = workers;
+  o.batch = batch;
+  o.workers = workers;
   o.transform.apply = [](const Image&, const SampleKey& key, std::span<float> out) {
     out[0] = static_cast<float>(key.index);
   };
@@ -91,7 +92,8 @@ TEST(BadSamples, MoreThanOneInAThousandEndTheRunAtTheSameBatchWhateverTheWorkers
   for (const int workers : {0, 1, 2, 7}) {
     const Uneven dataset(2000, 1000, {5, 900, 1500});
     LoaderOptions options = readable(10, workers);
-    options.shuffle = false, options.prefetch = 8;
+    options.shuffle = false;
+    options.prefetch = 8;
     Loader loader(dataset, options);
     Batch batch;
     int batches = 0;
@@ -153,7 +155,8 @@ TEST(Balanced, EveryClassEquallyOftenAndNoneTwiceBeforeAllOnce) {
 
   const Uneven dataset(300, 290);
   LoaderOptions options = readable(32, 3);
-  options.balanced = true, options.seed = 5;
+  options.balanced = true;
+  options.seed = 5;
   const auto seen = drawn(dataset, options);
   EXPECT_EQ(seen.size(), 300u);
   EXPECT_EQ(std::count_if(seen.begin(), seen.end(), [](float i) { return i >= 290; }), 150);
@@ -171,7 +174,8 @@ TEST(ClassWeights, AreInverseToFrequencyWithMeanOne) {
   EXPECT_NEAR(sum, 10, 1e-5);
   const Uneven dataset(40, 30);
   LoaderOptions options = readable(16, 2);
-  options.class_weights = {1, 5}, options.epochs = 1;
+  options.class_weights = {1, 5};
+  options.epochs = 1;
   Loader loader(dataset, options);
   for (Batch batch; loader.next(batch);)
     for (std::size_t i = 0; i < batch.labels.size(); ++i)
@@ -195,7 +199,8 @@ TEST(Loader, WholeBatchesOnly) {
     EXPECT_TRUE(
         std::equal(seen.begin() + 100 * epoch, seen.begin() + 100 * (epoch + 1), order.begin()));
   }
-  options.first_epoch = 1, options.first_position = 70;
+  options.first_epoch = 1;
+  options.first_position = 70;
   const auto rest = drawn(dataset, options, 2);
   EXPECT_TRUE(std::equal(rest.begin(), rest.end(), seen.begin() + 170, seen.end()));
   EXPECT_EQ(Loader(dataset, options).epoch_samples(), 100);
@@ -211,7 +216,8 @@ TEST(Loader, MixingHappensOnceOnTheCompleteBatch) {
   for (const int workers : {0, 1, 5}) {
     std::atomic<int> mixed{0};
     LoaderOptions options = readable(64, workers);
-    options.epochs = 2, options.shuffle = false;
+    options.epochs = 2;
+    options.shuffle = false;
     options.mix = [&](Batch& batch) {
       ++mixed;
       for (std::int64_t i = 0; i < batch.count; ++i) {
@@ -243,7 +249,10 @@ TEST(Loader, AnySizeBecomesTheModels) {
   test::write_class(scratch / "b", 10, 16, 90);
   const auto set = image_folder(scratch.folder(), Split::train, {3, 0.0, 0});
   LoaderOptions options;
-  options.height = 24, options.width = 16, options.batch = 7, options.epochs = 1,
+  options.height = 24;
+  options.width = 16;
+  options.batch = 7;
+  options.epochs = 1;
   options.workers = 3;
   Loader loader(*set, options);
   std::int64_t seen = 0;

@@ -114,7 +114,10 @@ TEST(Synthetic, MeanColourDoesNotTellTheClass) {
     for (int j = 0; j < n; ++j) {
       double distance = 0;
       for (int k = 0; k < 3; ++k) distance += (mean[i][k] - mean[j][k]) * (mean[i][k] - mean[j][k]);
-      if (j != i && distance < best_distance) best_distance = distance, best = j;
+      if (j != i && distance < best_distance) {
+        best_distance = distance;
+        best = j;
+      }
     }
     right += best % 10 == i % 10;
   }

@@ -19,7 +19,8 @@ TEST(AwayFile, ReadsWhatWasWrittenWhileItIsUnderWay) {
   const test::Scratch scratch;
   AwayFile file(scratch.folder().string());
   EXPECT_EQ(file.bytes(), 0);  // no buffer, no file
-  file.add("m", 1 << 18), file.add("v", 4096);
+  file.add("m", 1 << 18);
+  file.add("v", 4096);
   EXPECT_EQ(file.bytes(), (1 << 18) + 4096);
   EXPECT_EQ(file.bytes_of("v"), 4096);
   Bytes from(3 << 16), to(3 << 16), zeros(4096, std::byte{1});

@@ -59,9 +59,12 @@ struct Problem {
     const auto scale = [&] { return 0.01 + std::abs(normal(random)) * 0.05; };
     add(DType::i8, {n.b, n.h, n.w, n.c}, byte);
     add(DType::i8, {n.k, n.l, n.c, n.o}, byte);
-    add(DType::f32, {}, scale), add(DType::f32, {n.o}, scale);
-    if (n.after > 0)
-      add(DType::f32, {n.o}, scale), add(DType::f32, {n.o}, [&] { return normal(random); });
+    add(DType::f32, {}, scale);
+    add(DType::f32, {n.o}, scale);
+    if (n.after > 0) {
+      add(DType::f32, {n.o}, scale);
+      add(DType::f32, {n.o}, [&] { return normal(random); });
+    }
     if (n.after > 2)
       add(out, ir::infer(Op::conv, attrs, types_of(in))[0].shape, [&] { return normal(random); });
   }
@@ -117,7 +120,9 @@ TEST_F(ConvI8, SumsAreExact) {
   Problem p({1, 3, 3, 512, 2, 3, 3, 1, 0}, DType::f32);
   for (std::int64_t i = 0; i < p.in[0].size(); ++i) p.in[0].set(i, -127);
   for (std::int64_t i = 0; i < p.in[1].size(); ++i) p.in[1].set(i, i % 2 == 0 ? -127 : 127);
-  p.in[2].set(0, 1), p.in[3].set(0, 1), p.in[3].set(1, 1);
+  p.in[2].set(0, 1);
+  p.in[3].set(0, 1);
+  p.in[3].set(1, 1);
   const Array y = run_plan(p, 1, true);
   EXPECT_EQ(y[0], 127.0 * 127 * 512 * 9);
   EXPECT_EQ(y[1], -127.0 * 127 * 512 * 9);
@@ -135,16 +140,20 @@ TEST_F(ConvI8, OperandsThatDoNotGoTogetherAreRefused) {
   refused(attrs, types);
   attrs.out = DType::i8;
   refused(attrs, types);
-  attrs = p.attrs, attrs.scales = 0;
+  attrs = p.attrs;
+  attrs.scales = 0;
   refused(attrs, types);
   std::vector<ir::Type> other = types;
   other[1].dtype = DType::f32;
   refused(p.attrs, other);
-  other = types, other[0].dtype = DType::f8e4m3;
+  other = types;
+  other[0].dtype = DType::f8e4m3;
   refused(p.attrs, other);
-  other = types, other[3].shape = {3};
+  other = types;
+  other[3].shape = {3};
   refused(p.attrs, other);
-  other = types, other[2].dtype = DType::bf16;
+  other = types;
+  other[2].dtype = DType::bf16;
   refused(p.attrs, other);
   refused(p.attrs, {types[0], types[1]});
 }

@@ -57,9 +57,13 @@ struct Runner {
            std::vector<Array>& in, std::vector<Array>& out, unsigned absent = 0) {
     std::vector<Tensor> ins, outs;
     std::vector<ir::Type> in_types, out_types;
-    for (Array& a : in) ins.push_back(a.tensor()), in_types.push_back(a.type());
+    for (Array& a : in) {
+      ins.push_back(a.tensor());
+      in_types.push_back(a.type());
+    }
     for (std::size_t i = 0; i < out.size(); ++i) {
-      outs.push_back(out[i].tensor()), out_types.push_back(out[i].type());
+      outs.push_back(out[i].tensor());
+      out_types.push_back(out[i].type());
       if (absent >> i & 1u) outs.back().data = nullptr;
     }
     const cpu::Scratch need = rule(attrs, in_types, out_types).aligned();

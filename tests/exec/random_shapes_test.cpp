@@ -44,7 +44,10 @@ void compare(const std::string& what, const std::vector<float>& got,
   std::size_t at = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double error = std::abs(got[i] - want[i]) / std::max(1.0, std::abs(want[i]));
-    if (!(error <= worst)) worst = error, at = i;
+    if (!(error <= worst)) {
+      worst = error;
+      at = i;
+    }
     if (std::isnan(error)) break;
   }
   ++cases;
@@ -67,10 +70,12 @@ std::vector<Array> run_all(const std::string& what, exec::cpu::Kernel kernel,
     runner->run(kernel, rule, op, attrs, in, out, absent);
     if (first.empty()) first = out;
     for (std::size_t i = 0; i < out.size(); ++i)
-      if (!out[i].values.empty() &&
-          std::memcmp(out[i].values.data(), first[i].values.data(), out[i].values.size() * 4) != 0)
-        ++failures, std::printf("FAIL %s: result %zu differs between 1 and %d threads\n",
-                                what.c_str(), i, runner->pool.size());
+      if (!out[i].values.empty() && std::memcmp(out[i].values.data(), first[i].values.data(),
+                                                out[i].values.size() * 4) != 0) {
+        ++failures;
+        std::printf("FAIL %s: result %zu differs between 1 and %d threads\n", what.c_str(), i,
+                    runner->pool.size());
+      }
   }
   return first;
 }
@@ -109,13 +114,14 @@ void check_contract(const std::string& sig, const std::map<char, std::int64_t>& 
   std::vector<std::string> letters{""};
   std::string out;
   for (std::size_t i = 0; i < sig.size(); ++i) {
-    if (sig[i] == ',')
+    if (sig[i] == ',') {
       letters.emplace_back();
-    else if (sig[i] == '-') {
+    } else if (sig[i] == '-') {
       out = sig.substr(i + 2);
       break;
-    } else
+    } else {
       letters.back() += sig[i];
+    }
   }
   const auto shape_of = [&](const std::string& l) {
     ir::Shape s;
@@ -146,7 +152,8 @@ void check_contract(const std::string& sig, const std::map<char, std::int64_t>& 
     std::size_t rest = i;
     for (std::size_t d = out.size(); d-- > 0;) {
       const auto e = static_cast<std::size_t>(extents.at(out[d]));
-      at[out[d]] = static_cast<std::int64_t>(rest % e), rest /= e;
+      at[out[d]] = static_cast<std::int64_t>(rest % e);
+      rest /= e;
     }
     for (std::size_t a = 2; a < letters.size(); ++a)
       want[i] += static_cast<double>(in[a].values[offset(letters[a], at)]);
@@ -216,9 +223,13 @@ void check_attention(std::int64_t b, std::int64_t t, std::int64_t s, std::int64_
           if (bias) v += f(in[3], static_cast<std::size_t>((l * t + j) * s + c));
           if (windows)
             v += f(in[bias ? 4 : 3], static_cast<std::size_t>((i % windows * t + j) * s + c));
-          p[static_cast<std::size_t>(c)] = v, max = std::max(max, v);
+          p[static_cast<std::size_t>(c)] = v;
+          max = std::max(max, v);
         }
-        for (double& v : p) v = std::exp(v - max), sum += v;
+        for (double& v : p) {
+          v = std::exp(v - max);
+          sum += v;
+        }
         lse[static_cast<std::size_t>((i * h + l) * t + j)] = max + std::log(sum);
         for (std::int64_t c = 0; c < s; ++c) {
           p[static_cast<std::size_t>(c)] /= sum;

@@ -36,7 +36,10 @@ struct Conv {
     };
     add({b, h, w, c});
     add({3, 3, c, o});
-    if (finish != plain) add({o}), add({o});
+    if (finish != plain) {
+      add({o});
+      add({o});
+    }
     if (finish == added) add({b, h + 2 * pad - 2, w + 2 * pad - 2, o});
     return in;
   }

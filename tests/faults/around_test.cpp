@@ -103,7 +103,10 @@ TEST(Long, ManyRacesForAFolder) {
   for (int round = 0; round < 16; ++round)
     for (const bool resumed : {false, true})
       for (const char* flags : {"", " --fresh"})
-        if (in_shard(k++)) race(6, resumed, flags), ++races;
+        if (in_shard(k++)) {
+          race(6, resumed, flags);
+          ++races;
+        }
   print_counts("races of 6 processes", {{"cases", races}});
 }
 

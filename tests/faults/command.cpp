@@ -100,7 +100,9 @@ void Started::start(const std::string& arguments, const fs::path& log,
   ::setpgid(0, 0);
   const int to = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
             from = ::open("/dev/null", O_RDONLY);
-  ::dup2(from, 0), ::dup2(to, 1), ::dup2(to, 2);
+  ::dup2(from, 0);
+  ::dup2(to, 1);
+  ::dup2(to, 2);
   ::execve("/bin/sh", const_cast<char* const*>(words), environment.data());
   ::_exit(127);
 }

@@ -101,8 +101,11 @@ class Reader {
   void add(std::int64_t time, const std::string& path, std::vector<Piece::Name> names,
            std::vector<int> folders = {}) {
     Piece piece;
-    piece.time = time, piece.durable = Piece::never, piece.path = path;
-    piece.names = std::move(names), piece.folders = std::move(folders);
+    piece.time = time;
+    piece.durable = Piece::never;
+    piece.path = path;
+    piece.names = std::move(names);
+    piece.folders = std::move(folders);
     keep(std::move(piece));
   }
 
@@ -113,8 +116,12 @@ class Reader {
     for (std::size_t from = 0; from < std::max<std::size_t>(data.size(), 1);) {
       const std::size_t room = page - (entry.offset + from) % page;
       Piece piece;
-      piece.time = time, piece.durable = Piece::never, piece.path = path, piece.file = file;
-      piece.offset = entry.offset + from, piece.resize = entry.change == Change::resize;
+      piece.time = time;
+      piece.durable = Piece::never;
+      piece.path = path;
+      piece.file = file;
+      piece.offset = entry.offset + from;
+      piece.resize = entry.change == Change::resize;
       piece.data = data.substr(from, room);
       from += room;
       keep(std::move(piece));
@@ -146,7 +153,8 @@ class Reader {
 
   void name_checkpoint(const std::string& step, int folder, std::int64_t time) {
     Tape::Checkpoint& made = tape_.checkpoints[std::stoll(step)];
-    made.named = time, made.durable = Piece::never;
+    made.named = time;
+    made.durable = Piece::never;
     for (const auto& [name, file] : tape_.end.nodes.at(folder).names)
       made.files[name] = tape_.end.nodes.at(file).bytes;
   }

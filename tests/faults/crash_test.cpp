@@ -46,8 +46,10 @@ void each_choice(std::size_t loose, const Effort& effort, std::mt19937_64& rando
     std::fill(prefix.begin(), prefix.begin() + static_cast<std::ptrdiff_t>(first), true);
     visit(prefix);
     if (first == loose) break;
-    but_one[first] = false, only_one[first] = true;
-    visit(but_one), visit(only_one);
+    but_one[first] = false;
+    only_one[first] = true;
+    visit(but_one);
+    visit(only_one);
   }
   for (int i = 0; i < effort.random; ++i) {
     Kept some(loose);
@@ -93,7 +95,8 @@ void try_moment(const Tape& tape, std::int64_t moment, const Effort& effort,
     else
       others[piece.path].push_back(i);
   }
-  ++out.moments, out.exhaustive += loose.size() <= effort.all_of;
+  ++out.moments;
+  out.exhaustive += loose.size() <= effort.all_of;
   int turn = 0;
   each_choice(loose.size(), effort, random, [&](const Kept& choice) {
     for (std::size_t i = 0; i < loose.size(); ++i) kept[loose[i]] = choice[i];

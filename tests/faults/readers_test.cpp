@@ -151,7 +151,10 @@ bool tells_of_traces(const std::string& page) {
 
 // Each call of one reader fails, once and for ever; returns the number of cases.
 int sweep_reader(const std::string& command, const fs::path& run, const fs::path& folder) {
-  const auto clean = [&] { fs::remove_all(folder / "exported"), fs::remove_all(folder / "page"); };
+  const auto clean = [&] {
+    fs::remove_all(folder / "exported");
+    fs::remove_all(folder / "page");
+  };
   clean();
   const Ended whole = run_with({}, command, run, folder / "reader");
   EXPECT_EQ(whole.code, 0) << command << "\n" << whole.said;

@@ -178,7 +178,8 @@ std::vector<std::string> numbers_of(const fs::path& run) {
 Ground::Ground(const std::string& name, const std::string& more)
     : flags(more.empty() ? "" : more + " ") {
   const fs::path folder = scratch_folder() / name;
-  whole = folder / "whole", half = folder / "half";
+  whole = folder / "whole";
+  half = folder / "half";
   if (const Ended ended = run_plainly(command(whole), folder); ended.code != 0)
     throw std::runtime_error("the undisturbed run fails: " + ended.said);
   numbers = numbers_of(whole);
@@ -245,8 +246,10 @@ void Tally::print(const std::string& name) const {
 }
 
 void Tally::add(const Tally& other) {
-  cases += other.cases, passed_by += other.passed_by, refused += other.refused,
-      unreached += other.unreached;
+  cases += other.cases;
+  passed_by += other.passed_by;
+  refused += other.refused;
+  unreached += other.unreached;
   for (const auto& [code, count] : other.codes) codes[code] += count;
   for (const auto& [call, count] : other.calls) calls[call] += count;
   findings.insert(findings.end(), other.findings.begin(), other.findings.end());

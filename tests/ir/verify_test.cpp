@@ -87,7 +87,10 @@ const std::vector<Mistake>& mistakes() {
        "input w is updated twice"},
       {"two inputs of one role",
        [](Program& p) {
-         for (Input& in : p.inputs) in.role = Role::weights, in.of = "decay";
+         for (Input& in : p.inputs) {
+           in.role = Role::weights;
+           in.of = "decay";
+         }
        },
        "input w is weights of decay, and so is another"},
       {"a role of nothing", [](Program& p) { p.inputs[1].role = Role::weights; },
@@ -98,8 +101,8 @@ const std::vector<Mistake>& mistakes() {
        "or of something without a role"},
       {"f64 among f32",
        [](Program& p) {
-         p.eqns[1] = {Op::cast, Cast{DType::f64}, {h}, {y}, "", {}},
-         value(p, y).type.dtype = DType::f64,
+         p.eqns[1] = {Op::cast, Cast{DType::f64}, {h}, {y}, "", {}};
+         value(p, y).type.dtype = DType::f64;
          p.eqns.push_back({Op::mul, Sig{"bf,bf->bf"}, {h, y}, {none}, "", {}});
        },
        "takes two operands of one float type"},
@@ -132,11 +135,16 @@ TEST(Verify, CatchesEachMistakeInWhatAPassMade) {
   const std::vector<Mistake> table = {
       {"an attribute", [](Program& p) { std::get<Contract>(p.eqns[0].attrs).sig = "bc,cf->bf"; },
        "but c is 6"},
-      {"an op", [](Program& p) { p.eqns[1].op = Op::relu, p.eqns[1].attrs = Gelu{}; },
+      {"an op",
+       [](Program& p) {
+         p.eqns[1].op = Op::relu;
+         p.eqns[1].attrs = Gelu{};
+       },
        "relu was given the attributes of another op"},
       {"an operand",
        [](Program& p) {
-         value(p, w).type.shape = {9, 6}, value(p, 4).type.shape = {9, 6};
+         value(p, w).type.shape = {9, 6};
+         value(p, 4).type.shape = {9, 6};
        },
        "h is declared f32[4,8] but contract gives f32[4,9]"},
       {"a place", [](Program& p) { value(p, y).type.at.clear(); }, "y is not placed on dp"},

@@ -94,7 +94,8 @@ bool Exchange::move(std::vector<Part>& parts, bool out) {
     if (bytes > part.bytes) throw std::logic_error("more was sent than is expected");
     std::memcpy(out ? box.data : part.data, out ? part.data : box.data, bytes);
     box.full.store(out ? static_cast<std::uint32_t>(bytes) + 1 : 0, std::memory_order_release);
-    part.data += bytes, part.bytes -= bytes;
+    part.data += bytes;
+    part.bytes -= bytes;
     moved = true;
   }
   return moved;

@@ -258,7 +258,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t*) {
   auto comm = std::make_unique<ncclComm>();
-  comm->ranks = ranks, comm->rank = rank;
+  comm->ranks = ranks;
+  comm->rank = rank;
   try {
     comm->exchange = std::make_unique<Exchange>(id.internal, ranks, rank);
   } catch (const std::exception& error) {

@@ -26,21 +26,33 @@ std::vector<Setting> settings() {
     all.push_back(s);
   };
   const auto everything = [](Setting& s) {
-    s.augment.crop = 4, s.augment.flip = data::Flip::random, s.augment.cutout = 5;
+    s.augment.crop = 4;
+    s.augment.flip = data::Flip::random;
+    s.augment.cutout = 5;
     s.augment.erase.probability = 0.7;
   };
   add("flip", [](Setting& s) { s.augment.flip = data::Flip::alternating; });
   add("crop", [](Setting& s) { s.augment.crop = 3; });
   add("reflected crop and flip", [](Setting& s) {
-    s.augment.crop = 6, s.augment.padding = data::Padding::reflect;
+    s.augment.crop = 6;
+    s.augment.padding = data::Padding::reflect;
     s.augment.flip = data::Flip::random;
   });
   add("erase", [](Setting& s) { s.augment.erase.probability = 0.5; });
   add("everything on one picture", everything);
-  add("mixup", [&](Setting& s) { everything(s), s.mix.mixup = 0.4; });
-  add("cutmix", [&](Setting& s) { everything(s), s.mix.cutmix = 1; });
+  add("mixup", [&](Setting& s) {
+    everything(s);
+    s.mix.mixup = 0.4;
+  });
+  add("cutmix", [&](Setting& s) {
+    everything(s);
+    s.mix.cutmix = 1;
+  });
   add("both, now and then", [&](Setting& s) {
-    everything(s), s.mix.mixup = 0.8, s.mix.cutmix = 1, s.mix.probability = 0.7;
+    everything(s);
+    s.mix.mixup = 0.8;
+    s.mix.cutmix = 1;
+    s.mix.probability = 0.7;
   });
   return all;
 }
@@ -64,8 +76,9 @@ Batch batch_of(const Setting& s, int channels, const data::Normalisation& statis
   const data::BatchPart part{5, epoch, 40, count, 0};
   const data::MixShape shape{height, width, channels, 5};
   Batch b;
-  b.numbers.resize(count * values), b.targets.resize(count * 5),
-      b.targets_of_draws.resize(count * 5);
+  b.numbers.resize(count * values);
+  b.targets.resize(count * 5);
+  b.targets_of_draws.resize(count * 5);
   for (int i = 0; i < count; ++i) {
     data::Image image(height, width, channels);
     for (std::size_t k = 0; k < values; ++k)
@@ -148,16 +161,20 @@ TEST_P(AugmentOp, GivesTheBitsOfTheLoader) {
 TEST(DeviceWork, IsWhatComesLast) {
   Setting s{"", {}, {}};
   EXPECT_FALSE(data::device_work(s.augment, s.mix).any());
-  s.augment.crop = 4, s.augment.cutout = 3, s.mix.mixup = 1;
+  s.augment.crop = 4;
+  s.augment.cutout = 3;
+  s.mix.mixup = 1;
   EXPECT_EQ(data::device_work(s.augment, s.mix), (data::DeviceWork{true, true, true}));
   EXPECT_FALSE(data::touches_pictures(data::left_to_loader(s.augment, {true, true, true})));
   s.augment.randaugment_ops = 2;  // after the crop, so the crop stays with it
   EXPECT_EQ(data::device_work(s.augment, s.mix), (data::DeviceWork{false, true, true}));
   EXPECT_TRUE(data::touches_pictures(data::left_to_loader(s.augment, {false, true, true})));
-  s.augment.randaugment_ops = 0, s.augment.resize_first = false;  // crops before it resizes
+  s.augment.randaugment_ops = 0;
+  s.augment.resize_first = false;  // crops before it resizes
   EXPECT_FALSE(data::device_work(s.augment, s.mix).moves);
   s.augment.resize_first = true;
-  s.augment.erase.probability = 0.5, s.augment.erase.random = true;
+  s.augment.erase.probability = 0.5;
+  s.augment.erase.random = true;
   EXPECT_FALSE(data::device_work(s.augment, s.mix).any());
 }
 

@@ -24,7 +24,8 @@ Program written(const Shape& shape, std::int64_t groups) {
   BatchNorm attrs;
   attrs.groups = groups;
   const auto sums = b.emit(Op::moments, attrs, {x, shift});
-  attrs.samples = shape[0], attrs.pixels = elements(shape) / shape[0] / c;
+  attrs.samples = shape[0];
+  attrs.pixels = elements(shape) / shape[0] / c;
   const Var y = b.emit(Op::batch_norm, attrs, {x, sums[0], sums[1], shift, gain, bias})[0];
   b.output("loss", b.sum("bxyc->", b.mul(b.same(y, 2), y, weights)));
   return b.take();

@@ -75,7 +75,8 @@ Rows conv_cases() {
                     fill == normal ? std::vector<int>{0} : std::vector<int>{}});
     const Shape g = {x[0], (x[1] + 2 * a.pad - a.size) / a.stride + 1,
                      (x[2] + 2 * a.pad - a.size) / a.stride + 1, x[3]};
-    a.rows = x[1], a.cols = x[2];
+    a.rows = x[1];
+    a.cols = x[2];
     // The pixels named by `ties` (0 to 2) lie in the first row of their windows, some of them
     // outside of the image.
     rows.push_back(

@@ -37,8 +37,12 @@ void expect_sums(const Array& sums, const Array& x, double tolerance, const std:
   double off = 0, scale = 1e-30;
   for (std::int64_t column = 0; column < c; ++column) {
     double sum = 0, size = 0;
-    for (std::int64_t i = column; i < x.size(); i += c) sum += x[i], size += std::abs(x[i]);
-    off += (sums[column] - sum) * (sums[column] - sum), scale += size * size;
+    for (std::int64_t i = column; i < x.size(); i += c) {
+      sum += x[i];
+      size += std::abs(x[i]);
+    }
+    off += (sums[column] - sum) * (sums[column] - sum);
+    scale += size * size;
   }
   EXPECT_LE(std::sqrt(off / scale), tolerance) << what;
 }

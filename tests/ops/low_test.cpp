@@ -37,10 +37,14 @@ struct Product {
   explicit Product(std::mt19937& random) {
     const auto below = [&](std::uint32_t end) { return static_cast<int64_t>(random() % end); };
     // Some have more rows than a block of A.
-    m = 1 + below(below(6) == 0 ? 600 : 70), n = 1 + below(m > 70 ? 20 : 70);
+    m = 1 + below(below(6) == 0 ? 600 : 70);
+    n = 1 + below(m > 70 ? 20 : 70);
     k = 1 + below(below(8) == 0 ? 1700 : 90);
-    turned_a = below(2) == 0, turned_b = below(2) == 0, turned_c = below(2) == 0;
-    alpha = below(2) == 0 ? 1.0f : 0.5f, beta = 0.5f * static_cast<float>(below(3));
+    turned_a = below(2) == 0;
+    turned_b = below(2) == 0;
+    turned_c = below(2) == 0;
+    alpha = below(2) == 0 ? 1.0f : 0.5f;
+    beta = 0.5f * static_cast<float>(below(3));
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < m * k; ++i) a.push_back(exec::cpu::round_to_bf16(normal(random)));
     for (int64_t i = 0; i < k * n; ++i) b.push_back(exec::cpu::round_to_bf16(normal(random)));

@@ -38,7 +38,10 @@ Ran run_case(const Case& c, bool packs, bool twice, int threads) {
     for (std::size_t i = 0; i < in.size(); ++i)
       if (i != 1) loaded->write("x" + std::to_string(i), {in[i].data(), in[i].bytes()});
   };
-  if (twice) feed(), loaded->run();
+  if (twice) {
+    feed();
+    loaded->run();
+  }
   executor->write_persistent("x1", 0, {in[1].data(), in[1].bytes()});
   feed();
   loaded->run();

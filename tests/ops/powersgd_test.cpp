@@ -79,9 +79,14 @@ Array run(const Program& p, const Array& g, double ok, State& state, Array& left
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Type& type = p.type(p.outputs[i].var);
     if (p.outputs[i].name == "sum") sum = put_together(out[i], type, p.mesh);
-    if (p.outputs[i].name == "residual.decay")
-      state.residual = out[i], left = put_together(out[i], type, p.mesh);
-    if (p.outputs[i].name == "powersgd.decay") state.q = out[i], put_together(out[i], type, p.mesh);
+    if (p.outputs[i].name == "residual.decay") {
+      state.residual = out[i];
+      left = put_together(out[i], type, p.mesh);
+    }
+    if (p.outputs[i].name == "powersgd.decay") {
+      state.q = out[i];
+      put_together(out[i], type, p.mesh);
+    }
   }
   return sum;
 }

@@ -27,12 +27,19 @@ void each_run(const std::vector<ir::Range>& ranges, const ir::Shape& whole, Visi
   for (const ir::Range& range : ranges) n *= range.size;
   if (n == 0) return;
   std::size_t outer = whole.size();  // the dims before this one are walked
-  while (outer > 0 && run == stride) --outer, run *= ranges[outer].size, stride *= whole[outer];
+  while (outer > 0 && run == stride) {
+    --outer;
+    run *= ranges[outer].size;
+    stride *= whole[outer];
+  }
   for (std::int64_t local = 0; local < n; local += run) {
     std::int64_t rest = local / run, global = 0, step = 1;
     for (std::size_t d = whole.size(); d-- > 0; step *= whole[d]) {
       std::int64_t place = 0;
-      if (d < outer) place = rest % ranges[d].size, rest /= ranges[d].size;
+      if (d < outer) {
+        place = rest % ranges[d].size;
+        rest /= ranges[d].size;
+      }
       global += (ranges[d].begin + place) * step;
     }
     visit(local, global, run);

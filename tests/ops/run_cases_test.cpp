@@ -306,7 +306,10 @@ TEST(OpCoverage, EveryOpHasKernelsAndCases) {
     EXPECT_EQ(exec::cpu::kernel(op).op, op) << name;
     bool forward = false, gradient = false;
     for (const Case& c : cases())
-      if (c.op == op) forward = true, gradient = gradient || !c.grad.empty();
+      if (c.op == op) {
+        forward = true;
+        gradient = gradient || !c.grad.empty();
+      }
     const bool moves =
         ir::moves(ir::default_attrs(op));  // between ranks: sharded_test.cpp tries every move
     EXPECT_TRUE(forward || moves) << name << " has no case";

@@ -111,8 +111,10 @@ std::vector<Way> ways_of(const Case& c) {
     Way way;
     std::size_t rest =
         few ? n : static_cast<std::size_t>(random_bits(Key{}.with(c.name).with("ways"), n));
-    for (const std::vector<Place>& places : choices)
-      way.in.push_back(places[rest % places.size()]), rest /= places.size();
+    for (const std::vector<Place>& places : choices) {
+      way.in.push_back(places[rest % places.size()]);
+      rest /= places.size();
+    }
     all.push_back(way);
   }
   for (std::size_t i = 0; i <= in.size(); ++i) {

@@ -1,4 +1,4 @@
-#include "app/document.h"
+#include "pages/document.h"
 
 #include <sys/wait.h>
 

@@ -48,8 +48,11 @@ TEST_P(Kinds, AllRanksHaveTheSameWeights) {
                                            std::string(layout).ends_with("sp2 zero2")))
         continue;  // refused: there are no whole matrices
       Training t{with_layout(tiny("vit", dtype), layout + std::string(" compress=") + GetParam())};
-      if (t.config.parallel.zero == 1)
-        t.config.optim.name = "sgd", t.config.optim.momentum = 0.9, t.config.optim.lr = 0.02;
+      if (t.config.parallel.zero == 1) {
+        t.config.optim.name = "sgd";
+        t.config.optim.momentum = 0.9;
+        t.config.optim.lr = 0.02;
+      }
       std::mutex mutex;
       std::map<int, Buffers> first;  // by place on tp
       int compared = 0, residuals = 0;
@@ -92,7 +95,9 @@ std::vector<double> learn(config::Config c, int steps) {
 TEST_P(Kinds, Learns) {
   for (const char* optimizer : {"sgd", "adamw"}) {
     config::Config c = tiny("vit", "f32");
-    c.optim.name = optimizer, c.optim.momentum = 0.9, c.optim.weight_decay = 0;
+    c.optim.name = optimizer;
+    c.optim.momentum = 0.9;
+    c.optim.weight_decay = 0;
     c.optim.lr = c.optim.name == "sgd" ? 0.05 : 0.003;
     const auto last = [](const std::vector<double>& losses) {
       return (losses.end()[-1] + losses.end()[-2] + losses.end()[-3] + losses.end()[-4]) / 4;
@@ -171,7 +176,7 @@ TEST(Compressed, WhatOverflowsOnTheWayIsSkipped) {
         comm::run_local(2, [&](comm::Comm& threads) {
           comm::Choice choice;
           choice.algorithm = on_ring ? comm::Algorithm::ring : comm::Algorithm::mpi;
-          choice.across.ring.wire = comm::wire_named(c.parallel.wire),
+          choice.across.ring.wire = comm::wire_named(c.parallel.wire);
           choice.across.ring.wire_from = 1024;  // all buckets, no number
           const std::unique_ptr<comm::Comm> world =
               comm::choose(threads.split(0, threads.rank()), choice);
@@ -217,7 +222,10 @@ Part part_of(const config::Config& c, const std::filesystem::path& run, int firs
     saver.wait();
     const std::lock_guard lock(mutex);
     out.buffers[world.rank()] = buffers_of(session);
-    if (world.rank() == 0) out.losses = losses, out.notes = notes;
+    if (world.rank() == 0) {
+      out.losses = losses;
+      out.notes = notes;
+    }
   });
   return out;
 }
@@ -273,7 +281,8 @@ TEST(Compressed, ANoteSaysWhyResidualsAreNotThere) {
     const Scratch scratch;
     part_of(with_layout(plain, before), scratch / "run", 1, 2);
     config::Config c = with_layout(plain, after);
-    c.optim.layer_decay = layer_decay, c.parallel.bucket_mb = bucket_mb;
+    c.optim.layer_decay = layer_decay;
+    c.parallel.bucket_mb = bucket_mb;
     const Part part = part_of(c, scratch / "run", 3, 3);
     return part.notes.empty() ? std::string() : part.notes[0];
   };

@@ -58,8 +58,11 @@ Buckets buckets_of(const config::Config& config, int n,
                    const std::function<bool(const transforms::Bucket&)>& which = {}) {
   Buckets out;
   for (const transforms::Bucket& b : run::model_buckets(config))
-    if (!which || which(b))
-      ++out.count, out.whole += b.size * 4, out.part += ir::split(b.size, n, 0).size * 4;
+    if (!which || which(b)) {
+      ++out.count;
+      out.whole += b.size * 4;
+      out.part += ir::split(b.size, n, 0).size * 4;
+    }
   return out;
 }
 
@@ -201,7 +204,10 @@ TEST(Counts, SynchronisedBatchNorm) {
   const config::Config c = with_layout(tiny("resnet", "f32"), "dp2");
   std::int64_t layers = 0, channels = 0;
   for (const models::Param& p : models::parameters(c.model))
-    if (p.name.ends_with("running_mean")) ++layers, channels += p.shape[0];
+    if (p.name.ends_with("running_mean")) {
+      ++layers;
+      channels += p.shape[0];
+    }
   // The sums of the norms are their parameters' gradients: of what does not decay only the head's
   // bias is left to add up.
   const Buckets decay = buckets_of(c, 1, [](const transforms::Bucket& b) { return b.decay; });
@@ -220,7 +226,10 @@ Norms norms_of(const config::Config& c) {
   std::set<std::int64_t> widths;
   std::int64_t channels = 0;
   for (const models::Param& p : models::parameters(c.model))
-    if (p.name.ends_with("running_mean")) widths.insert(p.shape[0]), channels += p.shape[0];
+    if (p.name.ends_with("running_mean")) {
+      widths.insert(p.shape[0]);
+      channels += p.shape[0];
+    }
   return {static_cast<std::int64_t>(widths.size()), channels};
 }
 
@@ -298,7 +307,10 @@ TEST(Counts, Pipelines) {
     for (int rank = 0; rank < ranks; ++rank) {
       std::int64_t before = 0, after = 0;  // of its stages: those that get something from another,
                                            // and those that hand on
-      for (std::int64_t s = rank; s < stages; s += ranks) before += s > 0, after += s + 1 < stages;
+      for (std::int64_t s = rank; s < stages; s += ranks) {
+        before += s > 0;
+        after += s + 1 < stages;
+      }
       Sent sent(plan::communication(plan::lower(program.program, rank, none)));
       if (after > 0)
         sent.is(Phase::forward, Op::send, "pp", "activations", micros * after,

@@ -28,12 +28,20 @@ config::Config augmented(const std::string& family, const std::string& dtype,
                          const std::string& layout) {
   config::Config c = with_layout(tiny(family, dtype), layout);
   c.data.source = "synthetic";
-  c.data.train_size = 21, c.data.test_size = 5, c.data.workers = 0;
-  c.data.crop = 2, c.data.flip = "random", c.data.erase = 0.5, c.data.cutout = 3;
-  c.data.mixup = 0.4, c.data.cutmix = 1;
+  c.data.train_size = 21;
+  c.data.test_size = 5;
+  c.data.workers = 0;
+  c.data.crop = 2;
+  c.data.flip = "random";
+  c.data.erase = 0.5;
+  c.data.cutout = 3;
+  c.data.mixup = 0.4;
+  c.data.cutmix = 1;
   c.data.normalize = "cifar10";
   c.batch.micro = c.batch.global / c.batch.accumulate / c.parallel.dp;
-  c.run.epochs = 2, c.run.steps = 0, c.run.trace = 0;
+  c.run.epochs = 2;
+  c.run.steps = 0;
+  c.run.trace = 0;
   c.run.np = ranks_of(c);
   return c;
 }
@@ -46,8 +54,10 @@ struct Trained {
 Trained trained(config::Config c, const std::string& augment_on, const std::string& resident,
                 const std::function<void(const std::filesystem::path& run)>& look = {}) {
   const Scratch scratch;
-  c.data.augment_on = augment_on, c.data.resident = resident;
-  c.run.out = (scratch / "run").string(), c.run.name = "data";
+  c.data.augment_on = augment_on;
+  c.data.resident = resident;
+  c.run.out = (scratch / "run").string();
+  c.run.name = "data";
   const run::TrainOptions options{.given = {}, .fresh = true, .quiet = true};
   if (ranks_of(c) == 1)
     EXPECT_EQ(run::train(c, options), 0);
@@ -117,7 +127,8 @@ TEST(DeviceData, MayLeavePartsToTheLoader) {
   config::Config c = augmented("vit", "f32", "acc1");
   c.data.color_jitter = {0.4};
   expect_same(trained(c, "device", "no"), trained(c, "loader", "no"), "colours");
-  c.data.mixup = 0, c.data.cutmix = 0;
+  c.data.mixup = 0;
+  c.data.cutmix = 0;
   c.data.erase_value = "random";
   expect_same(trained(c, "device", "no"), trained(c, "loader", "no"), "random values");
 }
@@ -126,7 +137,9 @@ TEST(DeviceData, MayLeavePartsToTheLoader) {
 TEST(DeviceData, HoldsPicturesThatNobodyChanges) {
   config::Config c = augmented("vit", "f32", "acc1"), plain = c;
   plain.data = {};
-  plain.data.source = c.data.source, plain.data.train_size = 21, plain.data.test_size = 5;
+  plain.data.source = c.data.source;
+  plain.data.train_size = 21;
+  plain.data.test_size = 5;
   plain.data.workers = 0;
   expect_same(trained(plain, "loader", "yes"), trained(plain, "loader", "no"), "no augmentation");
 }
@@ -134,7 +147,8 @@ TEST(DeviceData, HoldsPicturesThatNobodyChanges) {
 // Pictures are planned like everything else, and no checkpoint has them.
 TEST(DeviceData, IsPlannedAndNotSaved) {
   config::Config c = augmented("vit", "f32", "pp2 acc4 1f1b");
-  c.data.augment_on = "device", c.data.resident = "yes";
+  c.data.augment_on = "device";
+  c.data.resident = "yes";
   std::uintmax_t saved = 0;
   const Trained got = trained(c, "device", "yes", [&](const std::filesystem::path& run) {
     for (const auto& file : std::filesystem::recursive_directory_iterator(run / "ckpt"))
@@ -169,17 +183,21 @@ TEST(DeviceData, IsPlannedAndNotSaved) {
 // A run goes on with pictures on the device, whoever augmented before.
 TEST(DeviceData, MayChangeWhenARunGoesOn) {
   config::Config c = augmented("vit", "f32", "acc1");
-  c.lr.schedule = "constant", c.lr.warmup = {};  // so that rates do not depend on the end
+  c.lr.schedule = "constant";  // so that rates do not depend on the end
+  c.lr.warmup = {};
   const Trained whole = trained(c, "loader", "no");
   const Scratch scratch;
-  c.run.out = (scratch / "run").string(), c.run.name = "data";
+  c.run.out = (scratch / "run").string();
+  c.run.name = "data";
   run::TrainOptions options;
   options.quiet = true;
   config::Config first = c, second = c;
-  first.data.augment_on = "loader", first.run.epochs = 1;
+  first.data.augment_on = "loader";
+  first.run.epochs = 1;
   ASSERT_EQ(run::train(first, options), 0);
   std::filesystem::remove(scratch / "run" / "summary.json");  // as if it had been stopped
-  second.data.augment_on = "device", second.data.resident = "yes";
+  second.data.augment_on = "device";
+  second.data.resident = "yes";
   ASSERT_EQ(run::train(second, options), 0);
   EXPECT_TRUE(files::read_text(scratch / "run" / "weights.safetensors", 1 << 26) == whole.weights);
 }
@@ -199,7 +217,8 @@ std::int64_t held_by(config::Config c) {
 TEST(Resident, WithoutRoomSaysWhatToDo) {
   config::Config c = tiny("vit", "f32");
   c.data.held = 1'000'000'000'000;
-  c.data.held_h = c.model.image_h, c.data.held_w = c.model.image_w;
+  c.data.held_h = c.model.image_h;
+  c.data.held_w = c.model.image_w;
   run::Session session(c);
   try {
     run::reserve(session, {{run::Goal::train, 4}}, run::Ranks(nullptr));
@@ -229,9 +248,18 @@ TEST(Resident, FollowsTheDeviceAndTheData) {
   for (const auto& change : std::vector<std::function<void(config::Config&)>>{
            [](config::Config& c) { c.data.augment_on = "loader"; },
            [](config::Config& c) { c.data.autoaugment = true; },
-           [](config::Config& c) { c.data.resized_crop = 0.5, c.data.crop = 0; },
-           [](config::Config& c) { c.data.erase = 0.5, c.data.erase_value = "random"; },
-           [](config::Config& c) { c.data.source = "synthetic:9x9x3,10", c.data.resize = "after"; },
+           [](config::Config& c) {
+             c.data.resized_crop = 0.5;
+             c.data.crop = 0;
+           },
+           [](config::Config& c) {
+             c.data.erase = 0.5;
+             c.data.erase_value = "random";
+           },
+           [](config::Config& c) {
+             c.data.source = "synthetic:9x9x3,10";
+             c.data.resize = "after";
+           },
            [](config::Config& c) { c.data.resident = "no"; }}) {
     config::Config c = card;
     change(c);

@@ -25,8 +25,12 @@ const std::string path = std::string(TESSERA_SOURCE_DIR) + "/docs/parallelism.md
 // One block: 16 images of 8 x 8, 5 tokens of 16 channels, 2 heads, an MLP of 32.
 config::Config example(const std::string& layout) {
   config::Config c = tiny("vit", "f32");
-  c.model.image_h = c.model.image_w = 8, c.model.dim = 16, c.model.depth = 1, c.model.heads = 2,
-  c.model.mlp = 32, c.model.classes = 10;
+  c.model.image_h = c.model.image_w = 8;
+  c.model.dim = 16;
+  c.model.depth = 1;
+  c.model.heads = 2;
+  c.model.mlp = 32;
+  c.model.classes = 10;
   c.batch = {16, 16, 1};
   c.optim.clip = 0;
   c.parallel.persist = 0;
@@ -136,7 +140,9 @@ std::string kinds_table() {
     config::Config c;
     c.batch = {8, 8, 1};
     c.run.threads = 1;
-    c.parallel.dp = ranks, c.parallel.zero = zero, c.parallel.compress = kind;
+    c.parallel.dp = ranks;
+    c.parallel.zero = zero;
+    c.parallel.compress = kind;
     const plan::Plan plan = run::compile(c, run::Goal::train, {8}, plan::Target{}).plan;
     double payload = 0, ring = 0;
     for (const plan::CommRow& row : plan::communication(plan)) {

@@ -28,23 +28,35 @@ Training training_of(const Case& c) {
   // Batch norm over a few samples makes the changes of rounding larger with every step.
   if (test_dtype() == "f32" && c.model == "resnet") t.steps = std::min(t.steps, 3);
   if (c.with.find("lamb") != c.with.npos) config.optim.name = "lamb";
-  if (c.with.find("sgd") != c.with.npos) config.optim.name = "sgd", config.optim.momentum = 0.9;
+  if (c.with.find("sgd") != c.with.npos) {
+    config.optim.name = "sgd";
+    config.optim.momentum = 0.9;
+  }
   if (c.with.find("ema") != c.with.npos) config.ema.decay = 0.9;
-  if (c.with.find("dropout") != c.with.npos)
-    config.model.dropout = 0.1, config.model.drop_path = 0.2;
+  if (c.with.find("dropout") != c.with.npos) {
+    config.model.dropout = 0.1;
+    config.model.drop_path = 0.2;
+  }
   if (c.with.find("drop_path") != c.with.npos) config.model.drop_path = 0.2;
   if (c.with.find("smoothing") != c.with.npos) config.loss.label_smoothing = 0.1;
   if (c.with.find("mean") != c.with.npos) config.model.pool = "mean";
   if (c.with.find("bottleneck") != c.with.npos) config.model.block = "bottleneck";
-  if (c.with.find("imagenet") != c.with.npos)
-    config.model.stem = "imagenet", config.model.image_h = config.model.image_w = 33;
+  if (c.with.find("imagenet") != c.with.npos) {
+    config.model.stem = "imagenet";
+    config.model.image_h = config.model.image_w = 33;
+  }
   if (c.with.find("freeze") != c.with.npos) config.optim.freeze = "1";
   if (c.with.find("rates") != c.with.npos) config.optim.layer_decay = 0.7;
   if (c.with.find("odd") != c.with.npos) config.batch = {7, 7, 1};
   if (c.with.find("ragged") != c.with.npos) t.ragged = 3;
-  if (c.with.find("mix") != c.with.npos) t.soft = true, config.data.mixup = 0.2;
-  if (c.with.find("weighted") != c.with.npos)
-    t.weighted = true, config.data.class_weights = "balanced";
+  if (c.with.find("mix") != c.with.npos) {
+    t.soft = true;
+    config.data.mixup = 0.2;
+  }
+  if (c.with.find("weighted") != c.with.npos) {
+    t.weighted = true;
+    config.data.class_weights = "balanced";
+  }
   if (c.with.find("buckets") != c.with.npos) config.parallel.bucket_mb = 0.004;
   if (c.with.find("no_overlap") != c.with.npos) config.parallel.overlap = false;
   if (c.with.find("late_update") != c.with.npos) config.parallel.overlap_update = false;

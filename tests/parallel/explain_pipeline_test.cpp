@@ -86,7 +86,8 @@ TEST(ExplainPipeline, PeakIsWhatRanksAllocate) {
   for (const char* layout : {"pp2 acc4 1f1b", "pp2 dp2 zero3 acc2 1f1b", "pp2 acc2 interleaved2",
                              "pp3 acc4 zb", "pp2 acc4 1f1b recompute"}) {
     Training t{deep(layout)};
-    t.steps = 2, t.pixels = true;
+    t.steps = 2;
+    t.pixels = true;
     const ordered_json view = view_of(t.config);
     const int peers = ranks_of(t.config) / static_cast<int>(t.config.parallel.pp);
     std::atomic<int> equal = 0;
@@ -114,8 +115,9 @@ TEST(ExplainPipeline, NumbersAgree) {
     std::int64_t blocks = 0, params = 0, want = 0;
     double flops = 0, turns = 0;
     for (const auto& stage : view["stages"]) {
-      blocks += stage["blocks"].get<std::int64_t>(), params += stage["params"].get<std::int64_t>(),
-          flops += stage["flops"].get<double>();
+      blocks += stage["blocks"].get<std::int64_t>();
+      params += stage["params"].get<std::int64_t>();
+      flops += stage["flops"].get<double>();
       std::int64_t memory = 0;
       for (const auto& [kind, bytes] : stage["memory"].items()) memory += bytes.get<std::int64_t>();
       EXPECT_EQ(stage["peak_bytes"], memory);

@@ -59,12 +59,15 @@ Trace unplaced(const config::Config& config, int steps) {
         return all.subspan(static_cast<std::size_t>(begin) * each,
                            static_cast<std::size_t>(micro[m]) * each);
       };
-      loaded->write("images" + tag, part(images)), loaded->write("labels" + tag, part(labels));
+      loaded->write("images" + tag, part(images));
+      loaded->write("labels" + tag, part(labels));
     }
-    scalar("inv_count", 1.0 / static_cast<double>(n)), scalar("lr", config.optim.lr),
-        scalar("step", step);
+    scalar("inv_count", 1.0 / static_cast<double>(n));
+    scalar("lr", config.optim.lr);
+    scalar("step", step);
     loaded->run();
-    out.loss.push_back(read("loss")), out.grad_norm.push_back(read("grad_norm"));
+    out.loss.push_back(read("loss"));
+    out.grad_norm.push_back(read("grad_norm"));
   }
   for (const models::Param& p : models::parameters(config.model)) {
     const auto [buffer, offset] =

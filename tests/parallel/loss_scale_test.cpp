@@ -26,7 +26,9 @@ Tries tries_of(const config::Config& c, comm::Comm* world) {
     const auto [images, labels] = samples_of(c.model, static_cast<int>(done) + 1, c.batch.global);
     const run::StepResult r = session.train_step(images, labels, 1e-3, done + 1, 100 * done);
     done += r.ok;
-    out.scales.push_back(r.loss_scale), out.applied.push_back(r.ok), out.losses.push_back(r.loss);
+    out.scales.push_back(r.loss_scale);
+    out.applied.push_back(r.ok);
+    out.losses.push_back(r.loss);
     EXPECT_EQ(r.ok, !r.overflow);
   }
   return out;
@@ -36,7 +38,8 @@ class LossScaleLayouts : public testing::TestWithParam<std::string> {};
 
 TEST_P(LossScaleLayouts, HaveTheScalesOfOneRank) {
   config::Config one = tiny("vit", "f16");
-  one.precision.initial_scale_power = 24, one.precision.loss_scale_window = 4;
+  one.precision.initial_scale_power = 24;
+  one.precision.loss_scale_window = 4;
   const config::Config many = with_layout(one, GetParam());
   one.batch.accumulate = many.batch.accumulate;
   const Tries want = tries_of(one, nullptr);

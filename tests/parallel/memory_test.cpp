@@ -26,10 +26,14 @@ using run::Weights;
 config::Config whole_run(const std::string& family, const std::string& layout) {
   config::Config c = with_layout(tiny(family, "f32"), layout);
   c.data.source = "synthetic";
-  c.data.train_size = 20, c.data.test_size = 11, c.data.workers = 0;
+  c.data.train_size = 20;
+  c.data.test_size = 11;
+  c.data.workers = 0;
   c.batch.micro = c.batch.global / c.batch.accumulate / c.parallel.dp;
   c.ema.decay = 0.9;
-  c.run.epochs = 1, c.run.steps = 0, c.run.trace = 0;
+  c.run.epochs = 1;
+  c.run.steps = 0;
+  c.run.trace = 0;
   c.run.np = ranks_of(c);
   return c;
 }
@@ -103,7 +107,9 @@ TEST(RunPlans, AreThoseThatARunGoesThrough) {
                    "recalibrate 8 (average)", "evaluate 8 (average)"}));
   c.run.steps = 2;
   EXPECT_EQ(names(c, 20, 0), (Names{"train 8", "predict 1", "predict 1 (average)"}));
-  c.run.steps = 0, c.data.drop_last = true, c.ema.decay = 0;
+  c.run.steps = 0;
+  c.data.drop_last = true;
+  c.ema.decay = 0;
   EXPECT_EQ(names(c, 20, 5), (Names{"train 8", "predict 1", "evaluate 5"}));
   // Fewer samples than a batch asks for.
   EXPECT_EQ(names(c, 5, 5), (Names{"train 5", "predict 1", "evaluate 5"}));

@@ -49,10 +49,16 @@ config::Config job(const std::filesystem::path& out) {
   c.model = models::preset("vit_micro");
   c.model.depth = 1;
   c.data.source = "synthetic:32x32x3,10";
-  c.data.train_size = 24, c.data.test_size = 4, c.data.workers = 1;
+  c.data.train_size = 24;
+  c.data.test_size = 4;
+  c.data.workers = 1;
   c.batch = {4, 2, 1};
-  c.parallel.dp = 2, c.run.np = 2, c.run.threads = 1;
-  c.run.epochs = 1, c.run.out = out.string(), c.run.name = "mixed";
+  c.parallel.dp = 2;
+  c.run.np = 2;
+  c.run.threads = 1;
+  c.run.epochs = 1;
+  c.run.out = out.string();
+  c.run.name = "mixed";
   return c;
 }
 
@@ -75,7 +81,8 @@ TEST(MixedRanks, NobodyRunsAheadOfAnother) {
     c.run.device = device;
     comm::run_local(2, [&](comm::Comm& world) {
       TrainOptions options;
-      options.quiet = true, options.ahead = ahead[static_cast<std::size_t>(world.rank())];
+      options.quiet = true;
+      options.ahead = ahead[static_cast<std::size_t>(world.rank())];
       EXPECT_EQ(run::train(c, options, &world), 0);
     });
     return losses(scratch / name);

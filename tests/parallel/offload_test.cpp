@@ -84,7 +84,9 @@ INSTANTIATE_TEST_SUITE_P(
         WeightsCase{"lamb", "zero3", [](config::Config& c) { c.optim.name = "lamb"; }},
         WeightsCase{"plain", "zero3",
                     [](config::Config& c) {
-                      c.run.fuse = false, c.parallel.overlap = false, c.parallel.prefetch = false;
+                      c.run.fuse = false;
+                      c.parallel.overlap = false;
+                      c.parallel.prefetch = false;
                       c.optim.name = "sgd";
                     }},
         WeightsCase{"low", "zero3", [](config::Config& c) { c.precision.dtype = "bf16"; }},

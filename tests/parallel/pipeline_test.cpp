@@ -47,9 +47,14 @@ Training training_of(const Case& c, int steps) {
   if (c.with.find("ragged") != c.with.npos) t.ragged = 3;
   if (c.with.find("lamb") != c.with.npos) config.optim.name = "lamb";
   if (c.with.find("ema") != c.with.npos) config.ema.decay = 0.9;
-  if (c.with.find("dropout") != c.with.npos)
-    config.model.dropout = 0.1, config.model.drop_path = 0.2;
-  if (c.with.find("mix") != c.with.npos) t.soft = true, config.data.mixup = 0.2;
+  if (c.with.find("dropout") != c.with.npos) {
+    config.model.dropout = 0.1;
+    config.model.drop_path = 0.2;
+  }
+  if (c.with.find("mix") != c.with.npos) {
+    t.soft = true;
+    config.data.mixup = 0.2;
+  }
   if (c.with.find("no_clip") != c.with.npos) config.optim.clip = 0;
   if (c.with.find("no_overlap") != c.with.npos) config.parallel.overlap = false;
   if (c.with.find("buckets") != c.with.npos) config.parallel.bucket_mb = 0.004;
@@ -173,7 +178,9 @@ TEST(PipelineData, LabelsOfReplacedImages) {
   comm::run_local(4, [&](comm::Comm& world) {
     const run::Session session(c, {}, &world);
     data::LoaderOptions options;
-    options.batch = 8, options.shuffle = false, options.workers = 0;
+    options.batch = 8;
+    options.shuffle = false;
+    options.workers = 0;
     options.wants = session.own_samples_of(run::Goal::train);
     options.class_weights = {3, 1};
     data::Loader loader(images, options);
@@ -209,13 +216,19 @@ TEST(PipelineInference, SameLogits) {
         const Samples samples = samples_of(t.config.model, 1, 11);
         const run::EvalResult r = session.evaluate(samples.images, samples.labels);
         const std::vector<double> p = session.predict(samples.images, 11);
-        if (!world || world->rank() == world->size() - 1) result = r, predicted = p;
+        if (!world || world->rank() == world->size() - 1) {
+          result = r;
+          predicted = p;
+        }
       };
       if (ranks_of(t.config) == 1)
         work(nullptr);
       else
         comm::run_local(ranks_of(t.config), [&](comm::Comm& world) { work(&world); });
-      if (want.empty()) want = result.logits, loss = result.loss_sum;
+      if (want.empty()) {
+        want = result.logits;
+        loss = result.loss_sum;
+      }
       EXPECT_LE(difference(result.logits, want), 1e-9);
       EXPECT_LE(difference(predicted, want), 1e-9);
       EXPECT_LE(difference({result.loss_sum}, {loss}), 1e-9);

@@ -34,21 +34,32 @@ class Dice {
 
 models::ModelConfig random_model(Dice& d, std::int64_t tp) {
   models::ModelConfig m = tiny(d.of<const char*>({"vit", "vit", "swin", "resnet"})).model;
-  m.name = "", m.classes = d.from(2, 11), m.channels = d.from(1, 4);
+  m.name = "";
+  m.classes = d.from(2, 11);
+  m.channels = d.from(1, 4);
   if (m.family == "vit") {
-    m.patch = d.from(2, 4), m.image_h = m.patch * d.from(1, 4), m.image_w = m.patch * d.from(1, 4);
-    m.heads = tp * d.from(1, 3), m.dim = m.heads * d.from(2, 6), m.depth = d.from(1, 3),
+    m.patch = d.from(2, 4);
+    m.image_h = m.patch * d.from(1, 4);
+    m.image_w = m.patch * d.from(1, 4);
+    m.heads = tp * d.from(1, 3);
+    m.dim = m.heads * d.from(2, 6);
+    m.depth = d.from(1, 3);
     m.mlp = tp * d.from(3, 12);
     m.pool = d.one_in(3) ? "mean" : "class";
     if (d.one_in(3)) m.dropout = 0.1;
   } else if (m.family == "swin") {
-    m.image_h = m.patch * d.from(4, 11), m.image_w = m.patch * d.from(4, 11);
+    m.image_h = m.patch * d.from(4, 11);
+    m.image_w = m.patch * d.from(4, 11);
     m.depths = {d.from(1, 2), d.from(1, 2)};
     const std::int64_t heads = tp * d.from(1, 2);
-    m.stage_heads = {heads, 2 * heads}, m.dim = heads * 4;
-    m.window_h = d.from(2, 4), m.window_w = d.from(2, 4);
+    m.stage_heads = {heads, 2 * heads};
+    m.dim = heads * 4;
+    m.window_h = d.from(2, 4);
+    m.window_w = d.from(2, 4);
   } else {
-    m.image_h = d.from(6, 12), m.image_w = d.from(6, 12), m.width = tp * d.from(2, 4),
+    m.image_h = d.from(6, 12);
+    m.image_w = d.from(6, 12);
+    m.width = tp * d.from(2, 4);
     m.layers = {1, d.from(1, 2)};
     if (d.one_in(3)) m.block = "bottleneck";
   }
@@ -91,7 +102,7 @@ Training random_training(unsigned seed) {
   // Batch statistics of a few samples are chaotic: a ResNet gets more of them, and a micro-batch
   // that every layout sees alike.
   const bool resnet = c.model.family == "resnet";
-  c.batch.global = resnet ? d.from(6, 12) : d.from(1, 10),
+  c.batch.global = resnet ? d.from(6, 12) : d.from(1, 10);
   c.batch.accumulate = std::min<std::int64_t>(c.batch.global, d.of<std::int64_t>({1, 1, 2, 3, 5}));
   c.optim.name = d.of<const char*>({"adamw", "adamw", "lamb", "sgd"});
   c.optim.clip = d.one_in(2) ? 1.0 : 0.0;
@@ -131,8 +142,10 @@ void check(unsigned seed) {
     if (t.ragged > 0) return;  // the last step was another plan
     comm::Traffic::Row sent;
     for (const plan::CommRow& row :
-         plan::communication(compiled_step(session, t.config.batch.global).plan))
-      sent.count += row.count, sent.bytes += row.bytes;
+         plan::communication(compiled_step(session, t.config.batch.global).plan)) {
+      sent.count += row.count;
+      sent.bytes += row.bytes;
+    }
     const std::lock_guard lock(mutex);
     EXPECT_EQ(mine.per_step.total(), sent) << "rank " << session.rank();
   };
@@ -140,7 +153,8 @@ void check(unsigned seed) {
     const Trace got = train(t);
     t.config.parallel.dp = t.config.parallel.sp = t.config.parallel.tp = t.config.parallel.pp = 1;
     t.config.parallel.segments = t.config.parallel.chunks = 1;
-    t.config.parallel.zero = 0, t.config.parallel.sequence = "none";
+    t.config.parallel.zero = 0;
+    t.config.parallel.sequence = "none";
     t.config.parallel.offload_optimizer = t.config.parallel.offload_params = "none";
     t.at_end = {};
     const Trace want = train(t);

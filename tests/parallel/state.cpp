@@ -16,9 +16,13 @@ config::Config config_of(int stage, int ranks, bool as_it_runs = false) {
   config::Config c;  // vit_tiny_cifar, f32, AdamW
   c.batch = {8, 8, 1};
   c.run.threads = 1;
-  c.parallel.dp = ranks, c.parallel.zero = stage;
+  c.parallel.dp = ranks;
+  c.parallel.zero = stage;
   c.parallel.persist = 0;  // nothing stays whole
-  if (!as_it_runs) c.parallel.overlap = c.parallel.prefetch = false, c.parallel.bucket_mb = 1e4;
+  if (!as_it_runs) {
+    c.parallel.overlap = c.parallel.prefetch = false;
+    c.parallel.bucket_mb = 1e4;
+  }
   return c;
 }
 

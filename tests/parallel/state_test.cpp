@@ -47,7 +47,8 @@ TEST(StateOfARun, IsWhatWasPlanned) {
         "pp2 acc4 1f1b", "pp2 acc3 zb recompute", "pp2 dp2 zero2 acc2 zb", "pp2 dp2 zero3 acc2",
         "pp2 tp2 acc2", "segments2 acc4"}) {
     Training t{with_layout(tiny("vit", "f32"), layout)};
-    t.steps = 2, t.pixels = true;
+    t.steps = 2;
+    t.pixels = true;
     std::atomic<int> equal = 0;
     t.at_end = [&](run::Session& session, const Trace&) {
       const plan::Plan& plan = session.compiled(run::Goal::train, t.config.batch.global).plan;

@@ -68,8 +68,11 @@ TEST(Threading, SameBitsOfOneSample) {
 
 std::string said(const config::Config& c, bool json) {
   run::BenchOptions options;
-  options.what = "layers", options.batch = 2, options.repeats = 2;
-  options.compare_threading = true, options.json = json;
+  options.what = "layers";
+  options.batch = 2;
+  options.repeats = 2;
+  options.compare_threading = true;
+  options.json = json;
   ::testing::internal::CaptureStdout();
   const int code = run::bench_layers(c, options);
   std::string text = ::testing::internal::GetCapturedStdout();

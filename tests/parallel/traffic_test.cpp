@@ -16,8 +16,10 @@ comm::Traffic predicted(const plan::Plan& plan) {
   comm::Traffic out;
   for (const plan::CommRow& row : plan::communication(plan))
     for (int i = 0; i < comm::verb_count; ++i)
-      if (const auto verb = static_cast<comm::Verb>(i); comm::name(verb) == ir::name(row.op))
-        out[verb].count += row.count, out[verb].bytes += row.bytes;
+      if (const auto verb = static_cast<comm::Verb>(i); comm::name(verb) == ir::name(row.op)) {
+        out[verb].count += row.count;
+        out[verb].bytes += row.bytes;
+      }
   return out;
 }
 

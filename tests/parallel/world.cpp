@@ -24,22 +24,41 @@ config::Config tiny(const std::string& family, const std::string& dtype) {
   config::Config c;
   models::ModelConfig m;
   m.family = family;
-  m.classes = 7, m.channels = 3, m.head_init = "normal";
+  m.classes = 7;
+  m.channels = 3;
+  m.head_init = "normal";
   if (family == "vit") {
-    m.image_h = 12, m.image_w = 8, m.patch = 4, m.dim = 24, m.depth = 2, m.heads = 4,
-    m.mlp = 32;  // 7 tokens
+    m.image_h = 12;
+    m.image_w = 8;
+    m.patch = 4;  // 7 tokens
+    m.dim = 24;
+    m.depth = 2;
+    m.heads = 4;
+    m.mlp = 32;
   } else if (family == "swin") {
-    m.image_h = m.image_w = 20, m.patch = 2, m.dim = 8, m.depths = {2, 2}, m.stage_heads = {2, 4};
-    m.window_h = m.window_w = 4, m.mlp_ratio = 2;
+    m.image_h = m.image_w = 20;
+    m.patch = 2;
+    m.dim = 8;
+    m.depths = {2, 2};
+    m.stage_heads = {2, 4};
+    m.window_h = m.window_w = 4;
+    m.mlp_ratio = 2;
   } else {
-    m.image_h = m.image_w = 10, m.block = "basic", m.layers = {1, 1}, m.width = 8, m.stem = "cifar",
+    m.image_h = m.image_w = 10;
+    m.block = "basic";
+    m.layers = {1, 1};
+    m.width = 8;
+    m.stem = "cifar";
     m.batch_norm = "sync";
   }
   c.model = m;
   c.precision.dtype = dtype;
   c.batch = {8, 8, 1};
-  c.optim.lr = 1e-2, c.optim.clip = 1.0, c.optim.weight_decay = 0.05;
-  c.run.threads = 1, c.run.seed = 3;
+  c.optim.lr = 1e-2;
+  c.optim.clip = 1.0;
+  c.optim.weight_decay = 0.05;
+  c.run.threads = 1;
+  c.run.seed = 3;
   if (const char* device = std::getenv("TESSERA_TEST_DEVICE")) c.run.device = device;
   if (const char* comm = std::getenv("TESSERA_TEST_COMM")) c.parallel.comm = comm;
   c.parallel.persist = 100;
@@ -60,30 +79,35 @@ config::Config with_layout(config::Config c, const std::string& layout) {
     const auto digits = word.find_first_of("0123456789");
     const std::string key = word.substr(0, digits);
     const std::int64_t n = digits == std::string::npos ? 0 : std::stoll(word.substr(digits));
-    if (key == "dp")
+    if (key == "dp") {
       c.parallel.dp = n;
-    else if (key == "tp")
+    } else if (key == "tp") {
       c.parallel.tp = n;
-    else if (key == "sp")
-      c.parallel.sp = n, c.parallel.sequence = "ulysses";
-    else if (key == "zero")
+    } else if (key == "sp") {
+      c.parallel.sp = n;
+      c.parallel.sequence = "ulysses";
+    } else if (key == "zero") {
       c.parallel.zero = n;
-    else if (key == "acc")
+    } else if (key == "acc") {
       c.batch.accumulate = n;
-    else if (key == "pp")
-      c.parallel.pp = n, c.parallel.stages = {{}, "flops"};
-    else if (key == "segments")
-      c.parallel.segments = n, c.parallel.stages = {{}, "flops"};
-    else if (key == "interleaved")
-      c.parallel.schedule = "interleaved", c.parallel.chunks = n;
-    else if (key == "every")
+    } else if (key == "pp") {
+      c.parallel.pp = n;
+      c.parallel.stages = {{}, "flops"};
+    } else if (key == "segments") {
+      c.parallel.segments = n;
+      c.parallel.stages = {{}, "flops"};
+    } else if (key == "interleaved") {
+      c.parallel.schedule = "interleaved";
+      c.parallel.chunks = n;
+    } else if (key == "every") {
       c.parallel.recompute = "every=" + std::to_string(n);
-    else if (key == "megatron")
+    } else if (key == "megatron") {
       c.parallel.sequence = "megatron";
-    else if (key == "recompute")
+    } else if (key == "recompute") {
       c.parallel.recompute = "full";
-    else
+    } else {
       CHECK(false, "no such layout word: " + word);
+    }
   }
   return c;
 }
@@ -157,8 +181,9 @@ Trace train_as(const Training& t, comm::Comm* world) {
     const run::StepResult r = session.train_step(
         {fed, labels, t.config.optim.lr, step, 1000 + 10 * step, targets, weights});
     CHECK(r.ok, "a step of a tiny training is finite");
-    out.loss.push_back(r.loss), out.correct.push_back(r.correct),
-        out.grad_norm.push_back(r.grad_norm);
+    out.loss.push_back(r.loss);
+    out.correct.push_back(r.correct);
+    out.grad_norm.push_back(r.grad_norm);
     out.per_step = session.traffic();
     for (std::size_t i = 0; i < out.per_step.rows.size(); ++i) {
       out.per_step.rows[i].count -= before.rows[i].count;
@@ -216,8 +241,10 @@ double weight_difference(const Trace& a, const Trace& b) {
   for (const auto& [name, want] : b.weights) {
     double d = 0, n = 0;
     const std::vector<double>& got = a.weights.at(name);
-    for (std::size_t i = 0; i < want.size(); ++i)
-      d += (got[i] - want[i]) * (got[i] - want[i]), n += want[i] * want[i];
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      d += (got[i] - want[i]) * (got[i] - want[i]);
+      n += want[i] * want[i];
+    }
     most = std::max(most, std::sqrt(d) / std::max(1e-12, std::sqrt(n)));
   }
   return most;

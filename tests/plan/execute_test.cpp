@@ -43,8 +43,9 @@ TEST_P(RandomPrograms, PlannedEqualsUnplanned) {
       for (const Slot& y : s.out)
         for (const Slot& x : s.in) {
           const bool shares = x && y && x.base == y.base && x.offset == y.offset;
-          in_place += shares && !ir::def(s.op).gathers, gathered += shares && ir::def(s.op).gathers,
-              donated += shares && x.base > 0;
+          in_place += shares && !ir::def(s.op).gathers;
+          gathered += shares && ir::def(s.op).gathers;
+          donated += shares && x.base > 0;
         }
   }
   EXPECT_GT(in_place, programs);  // otherwise this test proves little
@@ -77,7 +78,8 @@ TEST(Peak, EqualsWhatTheExecutorAllocates) {
       for (const int every : {0, 1}) {
         const ir::DType real = std::string(dtype) == "f64" ? ir::DType::f64 : ir::DType::f32;
         test::StepOptions options;
-        options.bf16 = std::string(dtype) == "bf16", options.remat = every;
+        options.bf16 = std::string(dtype) == "bf16";
+        options.remat = every;
         const auto executor = exec::make_executor("cpu", threads);
         const Plan p = lower(test::vit_step(m, real, {4, 3}, options), 0, executor->target());
         EXPECT_EQ(executor->allocated_bytes(), 0);

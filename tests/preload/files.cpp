@@ -117,14 +117,16 @@ int close(int file) {
   const Fate fate = fate_of(Call::close, file);
   const int out = known_close(file);
   if (fate.fails()) return failed(-1);
-  return fate.after(), out;
+  fate.after();
+  return out;
 }
 int fclose(FILE* stream) {
   REAL(fclose);
   const Fate fate = fate_of(Call::close, ::fileno(stream));
   const int out = known_fclose(stream);
   if (fate.fails()) return failed(EOF);
-  return fate.after(), out;
+  fate.after();
+  return out;
 }
 
 #define MMAP(name, offset)                                                               \

@@ -61,11 +61,18 @@ void read_word(Order& out, const char* word) {
   if (const char* value = value_of("times=")) out.times = std::atoll(value);
   if (const char* value = value_of("rank="))
     out.armed &= std::strtoul(value, nullptr, 10) + 1 == out.slot;
-  if (const char* value = value_of("errno="))
-    out.action = Action::fail, out.value = std::atoll(value);
-  if (const char* value = value_of("slow="))
-    out.action = Action::slow, out.value = static_cast<long long>(1000 * std::atof(value));
-  if (const char* value = value_of("await=")) out.action = Action::await, copy(out.awaited, value);
+  if (const char* value = value_of("errno=")) {
+    out.action = Action::fail;
+    out.value = std::atoll(value);
+  }
+  if (const char* value = value_of("slow=")) {
+    out.action = Action::slow;
+    out.value = static_cast<long long>(1000 * std::atof(value));
+  }
+  if (const char* value = value_of("await=")) {
+    out.action = Action::await;
+    copy(out.awaited, value);
+  }
   if (value_of("die")) out.action = Action::die;
   if (value_of("back")) out.back = true;
 }
@@ -147,7 +154,10 @@ void read_order() {
   char* rest = nullptr;
   if (const char* call = ::strtok_r(words, " ", &rest)) {
     for (std::size_t c = 0; c < call_count; ++c)
-      if (call_names[c] == call) out.call = static_cast<Call>(c), out.armed = true;
+      if (call_names[c] == call) {
+        out.call = static_cast<Call>(c);
+        out.armed = true;
+      }
     copy(out.where, ::strtok_r(nullptr, " ", &rest));
     while (const char* word = ::strtok_r(nullptr, " ", &rest)) read_word(out, word);
   }

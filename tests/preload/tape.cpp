@@ -66,7 +66,8 @@ class Recorded {
  public:
   explicit Recorded(int folder, const char* path, int second = AT_FDCWD, const char* to = nullptr) {
     const int before = errno;
-    resolve(folder, path, path_), resolve(second, to, other_);
+    resolve(folder, path, path_);
+    resolve(second, to, other_);
     if (path_.here || other_.here) hold();
     errno = before;
   }
@@ -87,13 +88,18 @@ class Recorded {
     if (!held_) return;
     const int before = errno;
     Entry head;
-    head.change = change, head.offset = offset, head.data = bytes;
+    head.change = change;
+    head.offset = offset;
+    head.data = bytes;
     head.path = static_cast<std::uint32_t>(std::strlen(path_.text));
     head.other = static_cast<std::uint32_t>(std::strlen(other_.text));
-    put(&head, sizeof(head)), put(path_.text, head.path), put(other_.text, head.other);
+    put(&head, sizeof(head));
+    put(path_.text, head.path);
+    put(other_.text, head.other);
     for (; bytes > 0; ++data) {
       const std::size_t piece = data->iov_len < bytes ? data->iov_len : bytes;
-      put(data->iov_base, piece), bytes -= piece;
+      put(data->iov_base, piece);
+      bytes -= piece;
     }
     errno = before;
   }
@@ -117,7 +123,8 @@ class Recorded {
     for (const char* at = static_cast<const char*>(from); bytes > 0;) {
       const long done = ::syscall(SYS_write, tape, at, bytes);
       if (done <= 0) std::abort();  // a tape with a hole is worth nothing
-      at += done, bytes -= static_cast<std::size_t>(done);
+      at += done;
+      bytes -= static_cast<std::size_t>(done);
     }
   }
 

@@ -67,7 +67,8 @@ class Browser : public testing::Test {
     Seen seen;
     const int status = std::system(command.c_str());
     seen.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    seen.dom = text_of(folder_ / "dom.html"), seen.console = text_of(folder_ / "console.txt"),
+    seen.dom = text_of(folder_ / "dom.html");
+    seen.console = text_of(folder_ / "console.txt");
     seen.network = text_of(folder_ / "net.json");
     return seen;
   }
@@ -208,10 +209,12 @@ TEST_F(Browser, NoPageIsWiderThanAPhone) {
   };
   EXPECT_EQ(width_of(write_page(sample_study(1), (folder_ / "study").string())), 420);
   Study run;
-  run.name = run.title = "run", run.warmup = 2;
+  run.name = run.title = "run";
+  run.warmup = 2;
   run.command = "tessera train runs/a_run_with_a_rather_long_name_of_its_own/resolved.toml";
   Part part;
-  part.name = part.title = "run", part.kind = PartKind::accuracy;
+  part.name = part.title = "run";
+  part.kind = PartKind::accuracy;
   part.points.push_back({"", {}, {}, {done(0, sample_run(2, 64, 27, 0.05, 0.02))}});
   run.parts.push_back(part);
   EXPECT_EQ(width_of(write_page(run, (folder_ / "run").string())), 420);

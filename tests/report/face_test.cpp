@@ -94,7 +94,10 @@ TEST_F(Face, NoSentenceIsTwiceAndFiguresAreNumbered) {
 
 TEST_F(Face, TwoValuesAreDots) {
   LineFigure f;
-  f.title = "Time", f.x_label = "ranks", f.y_label = "seconds", f.few_are_dots = true;
+  f.title = "Time";
+  f.x_label = "ranks";
+  f.y_label = "seconds";
+  f.few_are_dots = true;
   f.lines = {{"ideal", {{1, 4}, {2, 2}}, LineLook::ideal},
              {"batch 64", {{1, 4, 3.9, 4.1}, {2, 2.5}}}};
   const std::string dots = line_figure(f);
@@ -127,7 +130,9 @@ TEST_F(Face, TechniquesStandByTheirTimeBesideTheLineOfOneRank) {
 
 TEST_F(Face, LogarithmicAxesAndEmptyFigures) {
   LineFigure f;
-  f.title = "Loss", f.x_label = "step", f.log10_y = true;
+  f.title = "Loss";
+  f.x_label = "step";
+  f.log10_y = true;
   f.lines = {{"a", {{1, 1e-9}, {2, 0}, {3, 1e-3}}, LineLook::plain}};
   const std::string svg = line_figure(f);
   EXPECT_TRUE(has(svg, "1e-09") || has(svg, "1e-08")) << svg;
@@ -210,11 +215,15 @@ void write_run(const fs::path& folder, double lr, const std::string& predictions
 
 Study study_of(const fs::path& folder) {
   Study out;
-  out.name = out.title = folder.filename().string(), out.file = folder.string();
+  out.name = out.title = folder.filename().string();
+  out.file = folder.string();
   Part part;
-  part.name = part.title = "run", part.kind = PartKind::accuracy;
+  part.name = part.title = "run";
+  part.kind = PartKind::accuracy;
   Repeat repeat;
-  repeat.record = read_run(folder.string()), repeat.outcome = Outcome::done, repeat.folder = ".";
+  repeat.record = read_run(folder.string());
+  repeat.outcome = Outcome::done;
+  repeat.folder = ".";
   part.points.push_back({"", {}, {}, {std::move(repeat)}});
   out.parts.push_back(std::move(part));
   return out;

@@ -71,8 +71,10 @@ void expect_apart(const std::string& svg, const std::string& classes, double gap
 TEST(Figures, LabelsDoNotTouch) {
   LineFigure f;
   f.title =
-      "A title that is longer than the figure is wide, and goes on for quite a while after that",
-  f.x_label = "ranks", f.y_label = "seconds", f.log2_x = f.marks_are_x = true;
+      "A title that is longer than the figure is wide, and goes on for quite a while after that";
+  f.x_label = "ranks";
+  f.y_label = "seconds";
+  f.log2_x = f.marks_are_x = true;
   for (int s = 0; s < 8; ++s) {
     Line line{fmt::format("series {} of a grid with a rather long name", s), {}};
     for (int x = 0; x < 12; ++x)
@@ -85,14 +87,17 @@ TEST(Figures, LabelsDoNotTouch) {
   f.log2_x = false;
   expect_apart(line_figure(f), "fg-tick", 2);
   BarFigure b;
-  b.title = "bars", b.x_label = "ms",
-  b.parts = {"compute", "exposed communication", "wait for others", "data", "host"},
+  b.title = "bars";
+  b.x_label = "ms";
+  b.parts = {"compute", "exposed communication", "wait for others", "data", "host"};
   b.beside = "hidden";
   for (int i = 0; i < 12; ++i) {
     BarRow row;
-    row.group = i < 6 ? "first group" : "second group with a longer name",
+    row.group = i < 6 ? "first group" : "second group with a longer name";
     row.name = fmt::format("technique number {} that has a long name", i);
-    row.values = {1.0 * i, 2, 3, kUnknown, -1}, row.beside = i % 2, row.total = "12.3 ms";
+    row.values = {1.0 * i, 2, 3, kUnknown, -1};
+    row.beside = i % 2;
+    row.total = "12.3 ms";
     b.rows.push_back(row);
   }
   expect_apart(bar_figure(b), "fg-legend", 2);

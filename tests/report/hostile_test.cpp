@@ -28,7 +28,8 @@ Study small_study() {
     if (part.points.size() > 2) part.points.resize(2);
   s.parts[0].points[1].repeats.push_back(failed(1, "reason"));
   s.parts[0].points[1].fixed = {{"data.fraction", "0.5"}};
-  s.running = true, s.remaining = 12;
+  s.running = true;
+  s.remaining = 12;
   return s;
 }
 
@@ -212,7 +213,10 @@ TEST_F(Hostile, ManyStringsEachInItsPlace) {
   std::mt19937 random(7);
   for (int used = 0; used < wanted;) {
     Study s = small_study();
-    for_each_string(s, [&](std::string& text) { text = mutant(random), ++used; });
+    for_each_string(s, [&](std::string& text) {
+      text = mutant(random);
+      ++used;
+    });
     look_at(s, fmt::format("after {} strings", used));
   }
 }
@@ -224,16 +228,19 @@ std::vector<std::vector<std::string>> cells_of(const std::string& csv) {
   for (std::size_t i = 0; i < csv.size(); ++i) {
     const char c = csv[i];
     std::string& cell = rows.back().back();
-    if (quoted && c == '"' && i + 1 < csv.size() && csv[i + 1] == '"')
-      cell += '"', ++i;
-    else if (c == '"')
+    if (quoted && c == '"' && i + 1 < csv.size() && csv[i + 1] == '"') {
+      cell += '"';
+      ++i;
+    } else if (c == '"') {
       quoted = !quoted;
-    else if (!quoted && c == ',')
+    } else if (!quoted && c == ',') {
       rows.back().emplace_back();
-    else if (!quoted && c == '\r' && i + 1 < csv.size() && csv[i + 1] == '\n')
-      rows.push_back({""}), ++i;
-    else
+    } else if (!quoted && c == '\r' && i + 1 < csv.size() && csv[i + 1] == '\n') {
+      rows.push_back({""});
+      ++i;
+    } else {
       cell += c;
+    }
   }
   EXPECT_FALSE(quoted);
   rows.pop_back();

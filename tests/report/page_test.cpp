@@ -91,8 +91,9 @@ TEST_F(Page, HasAllThatAStudyHolds) {
 
 TEST_F(Page, LooksForNewsOnlyWhileItRuns) {
   Study study = sample_study(1);
-  study.running = true, study.remaining = 90;
-  study.parts[0].points[1].repeats[0].outcome = Outcome::running,
+  study.running = true;
+  study.remaining = 90;
+  study.parts[0].points[1].repeats[0].outcome = Outcome::running;
   study.parts[0].points[1].repeats[0].record.reset();
   const std::string page = render(study);
   EXPECT_TRUE(has(page, "<meta http-equiv=\"refresh\" content=\"3\"/>"));
@@ -184,10 +185,13 @@ TEST_F(Page, Comparison) {
   Study a = sample_study(), b = sample_study();
   b.name = "after";
   for (Repeat& r : b.parts[3].points[1].repeats) {
-    r.record->epoch_seconds *= 0.8, r.record->dtype = "bf16", r.record->env["commit"] = "ffff";
+    r.record->epoch_seconds *= 0.8;
+    r.record->dtype = "bf16";
+    r.record->env["commit"] = "ffff";
     r.record->test_top1 += 0.0005;
   }
-  b.parts[3].points.pop_back(), b.parts.pop_back();
+  b.parts[3].points.pop_back();
+  b.parts.pop_back();
   std::string all;
   for (const std::string& line : comparison(a, b)) all += line + "\n";
   EXPECT_TRUE(has(all, "dtype: f32, now bf16 (Techniques on two ranks, data parallel)")) << all;
@@ -212,12 +216,15 @@ TEST_F(Page, ComparisonListsSettings) {
     s->parts.push_back(accuracy_part(1, 0));
     s->parts[0].points.resize(1);
   }
-  a.file = "out/first", b.file = "out/second";
+  a.file = "out/first";
+  b.file = "out/second";
   RunRecord &before = *a.parts[0].points[0].repeats[0].record,
             &after = *b.parts[0].points[0].repeats[0].record;
-  after.settings[1].second = "0.01", after.settings.emplace_back("loss.label_smoothing", "0.1"),
+  after.settings[1].second = "0.01";
+  after.settings.emplace_back("loss.label_smoothing", "0.1");
   after.loss = 0.7;
-  after.global_batch = 128, after.settings[0].second = "128";
+  after.global_batch = 128;
+  after.settings[0].second = "128";
   const auto lines = [&] {
     std::string out;
     for (const std::string& line : comparison(a, b)) out += line + "\n";
@@ -247,9 +254,12 @@ TEST_F(Page, ComparisonListsSettings) {
 
 TEST_F(Page, OfASingleRunSpeaksOfNoRepeats) {
   Study study;
-  study.name = study.title = "run", study.warmup = 2, study.command = "tessera report run";
+  study.name = study.title = "run";
+  study.warmup = 2;
+  study.command = "tessera report run";
   Part part;
-  part.name = part.title = "run", part.kind = PartKind::accuracy;
+  part.name = part.title = "run";
+  part.kind = PartKind::accuracy;
   part.points.push_back({"", {}, {}, {done(0, sample_run(2, 64, 27, 0.05, 0.02))}});
   study.parts.push_back(part);
   const std::string page = render(study);
@@ -270,8 +280,10 @@ TEST_F(Page, WhatIsCutIsSaid) {
   Study study;
   study.parts.push_back(technique_part(1));
   Part& part = study.parts[0];
-  for (int i = 0; part.points.size() < 50; ++i)
-    part.points.push_back(part.points[1]), part.points.back().technique += std::to_string(i);
+  for (int i = 0; part.points.size() < 50; ++i) {
+    part.points.push_back(part.points[1]);
+    part.points.back().technique += std::to_string(i);
+  }
   study.parts.push_back(layers_part());
   Part& layers = study.parts[1];
   std::vector<PartRecord> rows;
@@ -303,7 +315,8 @@ TEST_F(Page, BatchFiguresAlongAnyAxis) {
   Study study;
   study.parts.push_back(batch_part(1));
   Part& part = study.parts[0];
-  part.points.resize(5), part.axis = "data.workers";
+  part.points.resize(5);
+  part.axis = "data.workers";
   for (int i = 0; i < 5; ++i)
     part.points[static_cast<std::size_t>(i)].axes = {{"data.workers", std::to_string(i)}};
   render(study);
@@ -368,7 +381,9 @@ TEST_F(Page, UnknownNumbersAreEmptyInSpreadsheets) {
   render(study);
   EXPECT_TRUE(has(text_of(folder_ / "data/runs.csv"), ",step_ms_median,step_ms_mean,step_ms_p10,"));
   EXPECT_TRUE(has(text_of(folder_ / "data/runs.csv"), ",27,33.5,"));
-  r.measured = r.planned = 0, r.step_ms = {}, r.breakdown = {};
+  r.measured = r.planned = 0;
+  r.step_ms = {};
+  r.breakdown = {};
   render(study);
   const std::string runs = text_of(folder_ / "data/runs.csv");
   EXPECT_TRUE(has(runs, ",0.31,,,,,0.54,")) << runs;  // mfu, then no quantiles

@@ -304,7 +304,8 @@ TEST_F(Record, SaysWhatIsWrongAndWhere) {
   write("summary.json", summary_.dump());
   EXPECT_NE(problem().find("world: expected a whole number from 0 to"), std::string::npos)
       << problem();
-  summary_["world"] = 2, summary_["ranks"] = "two";
+  summary_["world"] = 2;
+  summary_["ranks"] = "two";
   write("summary.json", summary_.dump());
   EXPECT_NE(problem().find("ranks: expected a list"), std::string::npos) << problem();
   fs::remove_all(folder_);
@@ -322,7 +323,8 @@ TEST_F(Record, JsonAndBack) {
     EXPECT_EQ(again.losses, run.losses);
   }
   RunRecord odd;
-  odd.folder = "bad \xff bytes", odd.loss = INFINITY;
+  odd.folder = "bad \xff bytes";
+  odd.loss = INFINITY;
   EXPECT_NO_THROW((void)to_json(odd).dump());
   EXPECT_THROW((void)run_from_json(json::parse(R"({"ranks": "two"})"), "here"), Error);
   EXPECT_THROW((void)run_from_json(json::parse(R"({"ranks": -1})"), "here"), Error);

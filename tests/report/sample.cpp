@@ -11,31 +11,52 @@ namespace tessera::report::test {
 RunRecord sample_run(int ranks, std::int64_t batch, double step_ms, double exposed, double wait,
                      double top1) {
   RunRecord r;
-  r.folder = "runs/a", r.model = "vit_micro", r.data = "synthetic", r.dtype = "f32";
+  r.folder = "runs/a";
+  r.model = "vit_micro";
+  r.data = "synthetic";
+  r.dtype = "f32";
   r.layout = ranks == 1 ? "one rank" : fmt::format("dp{}", ranks);
-  r.ranks = ranks, r.threads = 1, r.global_batch = batch, r.steps = 80;
+  r.ranks = ranks;
+  r.threads = 1;
+  r.global_batch = batch;
+  r.steps = 80;
   r.step_ms = {step_ms, step_ms * 0.97, step_ms * 1.08, step_ms * 0.95, step_ms * 1.2};
-  r.images_per_s = static_cast<double>(batch) / step_ms * 1e3, r.mfu = 0.31,
-  r.epoch_seconds = step_ms * 0.02, r.wall = step_ms * 0.1;
-  r.breakdown.compute = step_ms * (0.97 - exposed - wait),
-  r.breakdown.comm_exposed = step_ms * exposed, r.breakdown.wait = step_ms * wait;
-  r.breakdown.data = step_ms * 0.02, r.breakdown.host = step_ms * 0.01,
+  r.images_per_s = static_cast<double>(batch) / step_ms * 1e3;
+  r.mfu = 0.31;
+  r.epoch_seconds = step_ms * 0.02;
+  r.wall = step_ms * 0.1;
+  r.breakdown.compute = step_ms * (0.97 - exposed - wait);
+  r.breakdown.comm_exposed = step_ms * exposed;
+  r.breakdown.wait = step_ms * wait;
+  r.breakdown.data = step_ms * 0.02;
+  r.breakdown.host = step_ms * 0.01;
   r.breakdown.comm_hidden = ranks > 1 ? step_ms * 0.1 : 0;
-  r.comm_bytes = ranks > 1 ? 592204 : 0, r.planned = 10153024, r.measured = 10160000;
-  r.loss = 1.2, r.test_loss = 1.3, r.test_top1 = top1, r.best_top1 = top1 + 0.01;
+  r.comm_bytes = ranks > 1 ? 592204 : 0;
+  r.planned = 10153024;
+  r.measured = 10160000;
+  r.loss = 1.2;
+  r.test_loss = 1.3;
+  r.test_top1 = top1;
+  r.best_top1 = top1 + 0.01;
   for (int e = 1; e <= 5; ++e) {
     EpochRecord epoch;
-    epoch.seconds = r.epoch_seconds, epoch.elapsed = r.epoch_seconds * 1.2 * e,
-    epoch.loss = 2.3 - 0.2 * e, epoch.train_top1 = 0.1 * e;
-    epoch.test_loss = 2.3 - 0.19 * e, epoch.test_top1 = top1 - 0.05 * (5 - e),
+    epoch.seconds = r.epoch_seconds;
+    epoch.elapsed = r.epoch_seconds * 1.2 * e;
+    epoch.loss = 2.3 - 0.2 * e;
+    epoch.train_top1 = 0.1 * e;
+    epoch.test_loss = 2.3 - 0.19 * e;
+    epoch.test_top1 = top1 - 0.05 * (5 - e);
     epoch.barrier_wait = 1e-4;
     r.epochs.push_back(epoch);
   }
   for (int s = 1; s <= 80; s += 4) r.losses.emplace_back(s, 2.3 * std::exp(-s / 100.0));
   for (int k = 0; k < ranks; ++k) {
     RankRecord rank;
-    rank.host = k < 4 ? "node1" : "node2", rank.device = "cpu", rank.breakdown = r.breakdown,
-    rank.planned = r.planned, rank.measured = r.measured;
+    rank.host = k < 4 ? "node1" : "node2";
+    rank.device = "cpu";
+    rank.breakdown = r.breakdown;
+    rank.planned = r.planned;
+    rank.measured = r.measured;
     rank.breakdown.compute *= k == 0 ? 1.05 : 1 - 0.05 / std::max(1, ranks - 1);
     r.by_rank.push_back(rank);
   }
@@ -48,7 +69,7 @@ RunRecord sample_run(int ranks, std::int64_t batch, double step_ms, double expos
            {"host", "node1"},
            {"threads", 1},
            {"peak_gflops", {{"f32", 83.2}, {"how", "measured"}}}};
-  r.warmup = 2,
+  r.warmup = 2;
   r.settings = {
       {"batch.global", std::to_string(batch)}, {"optim.lr", "0.001"}, {"optim.name", "adamw"}};
   return r;
@@ -56,8 +77,12 @@ RunRecord sample_run(int ranks, std::int64_t batch, double step_ms, double expos
 
 Repeat done(int number, RunRecord run) {
   Repeat r;
-  r.number = number, r.outcome = Outcome::done, r.attempts = 1, r.wall = run.wall;
-  run.params = 5'400'000, run.date = "2026-11-17T04:05:06Z";
+  r.number = number;
+  r.outcome = Outcome::done;
+  r.attempts = 1;
+  r.wall = run.wall;
+  run.params = 5'400'000;
+  run.date = "2026-11-17T04:05:06Z";
   r.command =
       fmt::format("tessera train --model {} --np {} --seed {}", run.model, run.ranks, number);
   r.folder = fmt::format("runs/{}-{}", run.ranks, number);
@@ -68,7 +93,10 @@ Repeat done(int number, RunRecord run) {
 
 Repeat failed(int number, const std::string& reason) {
   Repeat r;
-  r.number = number, r.outcome = Outcome::failed, r.attempts = 2, r.reason = reason,
+  r.number = number;
+  r.outcome = Outcome::failed;
+  r.attempts = 2;
+  r.reason = reason;
   r.command = "tessera train --np 8";
   return r;
 }
@@ -82,7 +110,9 @@ Part scaling_part(PartKind kind, const std::vector<int>& ranks,
                   const std::function<double(int)>& efficiency, int repeats, double noise,
                   double exposed, const std::vector<std::int64_t>& batches) {
   Part part;
-  part.kind = kind, part.name = std::string(name(kind)), part.axis = "run.np";
+  part.kind = kind;
+  part.name = std::string(name(kind));
+  part.axis = "run.np";
   part.title = kind == PartKind::weak ? "Weak scaling" : "Strong scaling";
   part.what =
       kind == PartKind::weak ? "The same work for every rank." : "The same work on more ranks.";
@@ -104,7 +134,8 @@ Part scaling_part(PartKind kind, const std::vector<int>& ranks,
 
 Part technique_part(int repeats, double noise) {
   Part part;
-  part.name = "techniques", part.title = "Techniques on two ranks",
+  part.name = "techniques";
+  part.title = "Techniques on two ranks";
   part.kind = PartKind::techniques;
   const std::vector<std::tuple<const char*, const char*, int, double, double, double>> rows = {
       {"one rank", "one rank", 1, 50, 10.2e6, 0},
@@ -119,11 +150,15 @@ Part technique_part(int repeats, double noise) {
       RunRecord run =
           sample_run(ranks, 64, step * (1 + noise * wobble(r, static_cast<int>(step))),
                      ranks > 1 ? 0.06 : 0, ranks > 1 ? 0.02 : 0, 0.52 + 0.004 * wobble(r, 7));
-      run.layout = layout, run.measured = run.planned = static_cast<std::int64_t>(memory),
+      run.layout = layout;
+      run.measured = run.planned = static_cast<std::int64_t>(memory);
       run.comm_bytes = bytes;
       run.loss = 1.2 + 0.01 * wobble(r, 3) + (ranks > 1 ? 2e-7 * step : 0);
-      if (std::string(layout).starts_with("pp"))
-        run.bubble = 0.12, run.breakdown.pipelined = true, run.breakdown.bubble = 0.12;
+      if (std::string(layout).starts_with("pp")) {
+        run.bubble = 0.12;
+        run.breakdown.pipelined = true;
+        run.breakdown.bubble = 0.12;
+      }
       p.repeats.push_back(done(r, run));
     }
     part.points.push_back(p);
@@ -136,10 +171,13 @@ Part technique_grid(const std::vector<int>& images, int repeats) {
   std::vector<Point> points;
   for (const Point& p : part.points)
     for (const int image : images) {
-      points.push_back(p), points.back().axes = {{"model.image", std::to_string(image)}};
+      points.push_back(p);
+      points.back().axes = {{"model.image", std::to_string(image)}};
       for (Repeat& r : points.back().repeats) {
-        r.record->epoch_seconds *= image, r.record->epoch_seconds /= images.front();
-        r.record->comm_bytes *= image, r.record->comm_bytes /= images.front();
+        r.record->epoch_seconds *= image;
+        r.record->epoch_seconds /= images.front();
+        r.record->comm_bytes *= image;
+        r.record->comm_bytes /= images.front();
         r.record->measured = r.record->planned = r.record->measured * image / images.front();
       }
     }
@@ -149,7 +187,9 @@ Part technique_grid(const std::vector<int>& images, int repeats) {
 
 Part batch_part(int repeats) {
   Part part;
-  part.name = "batch", part.title = "Batch size", part.kind = PartKind::batch,
+  part.name = "batch";
+  part.title = "Batch size";
+  part.kind = PartKind::batch;
   part.axis = "batch.global";
   for (const int n : {1, 2})
     for (const std::int64_t batch : {16, 32, 64, 128, 256}) {
@@ -171,7 +211,9 @@ Part batch_part(int repeats) {
 
 Part accuracy_part(int repeats, double spread) {
   Part part;
-  part.name = "accuracy", part.title = "Accuracy by optimizer", part.kind = PartKind::accuracy,
+  part.name = "accuracy";
+  part.title = "Accuracy by optimizer";
+  part.kind = PartKind::accuracy;
   part.axis = "optim.name";
   double base = 0.61;
   for (const char* optimizer : {"adamw", "sgd", "lamb"}) {
@@ -188,19 +230,21 @@ Part accuracy_part(int repeats, double spread) {
 
 Part layers_part() {
   Part part;
-  part.name = "layers", part.title = "Parts of a ViT layer", part.kind = PartKind::layers,
+  part.name = "layers";
+  part.title = "Parts of a ViT layer";
+  part.kind = PartKind::layers;
   part.verb = "layers";
-  part.published = {{"embeddings", 0.2},
-                    {"ln_1", 0.01},
-                    {"msa", 0.31},
-                    {"ln_2", 0.01},
-                    {"mlp", 0.6}},
+  part.published = {
+      {"embeddings", 0.2}, {"ln_1", 0.01}, {"msa", 0.31}, {"ln_2", 0.01}, {"mlp", 0.6}};
   part.published_by = "a publication";
   for (const int threads : {1, 2}) {
     Point p;
     p.axes = {{"run.threads", std::to_string(threads)}};
     RunRecord r = sample_run(1, 1, 5);
-    r.verb = "layers", r.epochs.clear(), r.losses.clear(), r.threads = threads;
+    r.verb = "layers";
+    r.epochs.clear();
+    r.losses.clear();
+    r.threads = threads;
     r.parts = {{"ln_1", 0.0002 / threads, 0.02, 12},
                {"msa.qkv", 0.003 / threads, 0.27, 12},
                {"msa.projection", 0.001 / threads, 0.09, 12},
@@ -215,9 +259,12 @@ Part layers_part() {
 
 Study sample_study(int repeats) {
   Study s;
-  s.name = "sample", s.title = "Two nodes, five techniques",
+  s.name = "sample";
+  s.title = "Two nodes, five techniques";
   s.what = "What more ranks bring on this machine.";
-  s.file = "studies/sample.toml", s.command = "tessera study studies/sample.toml", s.warmup = 2,
+  s.file = "studies/sample.toml";
+  s.command = "tessera study studies/sample.toml";
+  s.warmup = 2;
   s.elapsed = 412;
   const auto amdahl = [](int n) { return 1 / (0.03 * n + 0.97); };
   s.parts.push_back(

@@ -158,7 +158,10 @@ TEST(Amdahl, IsFittedToRanksWithCoresOfTheirOwn) {
       PartKind::strong, {1, 2, 4, 8},
       [](int n) { return n <= 4 ? amdahl_speedup(0.05, n) / n : 0.1; }, 1, 0);
   for (Point& p : part.points)
-    for (Repeat& r : p.repeats) r.record->env["cores"] = 4, r.record->hosts = 1;
+    for (Repeat& r : p.repeats) {
+      r.record->env["cores"] = 4;
+      r.record->hosts = 1;
+    }
   const Scaling s = scaling_of(part).front();
   EXPECT_EQ(s.fitted, 2);
   EXPECT_NEAR(s.serial, 0.05, 1e-9);
@@ -255,7 +258,8 @@ TEST(Verdict, SpeedsThatHideSomethingAreNamed) {
   const double ratios[] = {1.2, 1.5, 1.6, 1.55, 1.3};
   for (int i = 0; i < 5; ++i) {
     RunRecord& r = *part.points[i].repeats[0].record;
-    r.step_ms.mean = ratios[i] * r.step_ms.median, r.steps = i == 1 || i == 3 ? 2 : 3;
+    r.step_ms.mean = ratios[i] * r.step_ms.median;
+    r.steps = i == 1 || i == 3 ? 2 : 3;
   }
   const std::string text = said(part);
   EXPECT_TRUE(has(text,
@@ -274,8 +278,10 @@ TEST(Verdict, SpeedsThatHideSomethingAreNamed) {
 
 TEST(Verdict, AllThatShareTheBestAreNamed) {
   Part part = technique_part(1);
-  for (Point& p : part.points)
-    p.repeats[0].record->measured = 5000000, p.repeats[0].record->comm_bytes = 1000;
+  for (Point& p : part.points) {
+    p.repeats[0].record->measured = 5000000;
+    p.repeats[0].record->comm_bytes = 1000;
+  }
   EXPECT_TRUE(has(said(part),
                   "the least memory on a rank is shared by one rank, data parallel, tensor "
                   "parallel, ZeRO 3 and 1 more (5.0 MB)."))
@@ -311,7 +317,8 @@ TEST(Verdict, BestAccuracyIsByTheMean) {
 TEST(Verdict, OfASingleRun) {
   Study study;
   Part part;
-  part.name = part.title = "run", part.kind = PartKind::accuracy;
+  part.name = part.title = "run";
+  part.kind = PartKind::accuracy;
   part.points.push_back({"", {}, {}, {done(0, sample_run(2, 64, 27, 0.05, 0.02, 0.61))}});
   study.parts.push_back(part);
   const std::string text = all_of(verdict(study));

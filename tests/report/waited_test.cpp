@@ -12,7 +12,8 @@ namespace {
 Study study_of_two_ranks() {
   Study study;
   Part part;
-  part.name = part.title = "run", part.kind = PartKind::accuracy;
+  part.name = part.title = "run";
+  part.kind = PartKind::accuracy;
   part.points.push_back({"", {}, {}, {done(0, sample_run(2, 64, 27, 0.05, 0.2, 0.61))}});
   study.parts.push_back(part);
   return study;
@@ -29,7 +30,8 @@ TEST(WaitedFor, IsNamedWhereItMatters) {
   EXPECT_EQ(all_said(study).find("mostly for rank"), std::string::npos) << "it is not known";
   std::vector<RankRecord>& ranks = study.parts[0].points[0].repeats[0].record->by_rank;
   ASSERT_EQ(ranks.size(), 2u);
-  ranks[0].others_waited = 0.1, ranks[1].others_waited = 5;
+  ranks[0].others_waited = 0.1;
+  ranks[1].others_waited = 5;
   EXPECT_NE(all_said(study).find(
                 "waiting for other ranks 20% (mostly for rank 1: the others 5.0 ms a step)"),
             std::string::npos)

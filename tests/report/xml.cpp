@@ -62,15 +62,19 @@ class Xml {
       if (c == '<' || (static_cast<unsigned char>(c) < 32 && c != '\n') || c == 127)
         wrong("a character that has to be escaped");
       if (c != '&') {
-        out += c, ++at_;
+        out += c;
+        ++at_;
         continue;
       }
       static const std::array<std::pair<const char*, char>, 5> known = {
           {{"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&#39;", '\''}}};
       bool found = false;
       for (const auto& [entity, letter] : known)
-        if (!found && text_.compare(at_, std::string(entity).size(), entity) == 0)
-          out += letter, at_ += std::string(entity).size(), found = true;
+        if (!found && text_.compare(at_, std::string(entity).size(), entity) == 0) {
+          out += letter;
+          at_ += std::string(entity).size();
+          found = true;
+        }
       if (!found) wrong("an unknown entity");
     }
     return out;
@@ -78,11 +82,13 @@ class Xml {
   void element() {
     expect('<');
     Element e;
-    e.name = word(), e.depth = static_cast<int>(open_.size());
+    e.name = word();
+    e.depth = static_cast<int>(open_.size());
     while (at_ < text_.size() && text_[at_] == ' ') {
       ++at_;
       const std::string name = word();
-      expect('='), expect('"');
+      expect('=');
+      expect('"');
       e.attributes.emplace_back(name, characters('"'));
       expect('"');
     }
@@ -105,7 +111,10 @@ std::vector<Element> parse_xml(const std::string& text) { return Xml(text).read(
 
 void for_each_string(Study& study, const std::function<void(std::string&)>& change) {
   const auto pairs = [&](auto& list) {
-    for (auto& [key, value] : list) change(key), change(value);
+    for (auto& [key, value] : list) {
+      change(key);
+      change(value);
+    }
   };
   for (std::string* s : {&study.name, &study.title, &study.what, &study.file, &study.command})
     change(*s);
@@ -114,15 +123,22 @@ void for_each_string(Study& study, const std::function<void(std::string&)>& chan
       change(*s);
     for (auto& [row, value] : part.published) change(row);
     for (Point& p : part.points) {
-      change(p.technique), pairs(p.axes), pairs(p.fixed);
+      change(p.technique);
+      pairs(p.axes);
+      pairs(p.fixed);
       for (Repeat& r : p.repeats) {
-        change(r.reason), change(r.command), change(r.folder);
+        change(r.reason);
+        change(r.command);
+        change(r.folder);
         if (!r.record) continue;
         RunRecord& run = *r.record;
         for (std::string* s :
              {&run.verb, &run.folder, &run.model, &run.data, &run.dtype, &run.layout})
           change(*s);
-        for (RankRecord& k : run.by_rank) change(k.host), change(k.device);
+        for (RankRecord& k : run.by_rank) {
+          change(k.host);
+          change(k.device);
+        }
         for (PartRecord& k : run.parts) change(k.name);
         pairs(run.settings);
         nlohmann::ordered_json env = nlohmann::ordered_json::object();

@@ -98,11 +98,16 @@ TEST(Ahead, ASkippedStepHandsItsNumberOn) {
 std::vector<std::string> trained(const std::filesystem::path& out, int ahead) {
   config::Config c = tiny();
   c.data.source = "synthetic:32x32x3,10";
-  c.data.train_size = 14, c.data.test_size = 4, c.data.workers = 1;
-  c.run.epochs = 2, c.run.out = out.string(), c.run.name = "ahead";
+  c.data.train_size = 14;
+  c.data.test_size = 4;
+  c.data.workers = 1;
+  c.run.epochs = 2;
+  c.run.out = out.string();
+  c.run.name = "ahead";
   c.checkpoint.every = 3;
   TrainOptions options;
-  options.quiet = true, options.ahead = ahead;
+  options.quiet = true;
+  options.ahead = ahead;
   EXPECT_EQ(run::train(c, options), 0);
   std::vector<std::string> lines;
   std::ifstream file(out / "metrics.jsonl");
@@ -136,11 +141,17 @@ TEST(Ahead, ATrainingLeavesTheSameBits) {
 std::string given_up(const std::filesystem::path& out, int ahead) {
   config::Config c = tiny();
   c.data.source = "synthetic:32x32x3,10";
-  c.data.train_size = 80, c.data.test_size = 4, c.data.workers = 1;
-  c.run.epochs = 1, c.run.out = out.string(), c.run.name = "given_up";
-  c.optim.name = "sgd", c.optim.lr = 1e30;
+  c.data.train_size = 80;
+  c.data.test_size = 4;
+  c.data.workers = 1;
+  c.run.epochs = 1;
+  c.run.out = out.string();
+  c.run.name = "given_up";
+  c.optim.name = "sgd";
+  c.optim.lr = 1e30;
   TrainOptions options;
-  options.quiet = true, options.ahead = ahead;
+  options.quiet = true;
+  options.ahead = ahead;
   try {
     run::train(c, options);
     return "it came to its end";

@@ -92,12 +92,16 @@ TEST(BatchLoss, ClassWeightsCountEveryClassAlike) {
     std::vector<double> sum(classes), count(classes);
     for (std::size_t i = 0; i < s.batch.labels.size(); ++i) {
       const auto label = static_cast<std::size_t>(s.batch.labels[i]);
-      sum[label] += s.nll[i * classes + label], count[label] += 1;
+      sum[label] += s.nll[i * classes + label];
+      count[label] += 1;
     }
     double loss = 0, present = 0, all = 0;
     for (std::size_t k = 0; k < classes; ++k)
-      if (count[k] > 0)
-        loss += balanced ? sum[k] / count[k] : sum[k], present += 1, all += count[k];
+      if (count[k] > 0) {
+        loss += balanced ? sum[k] / count[k] : sum[k];
+        present += 1;
+        all += count[k];
+      }
     return loss / (balanced ? present : all);
   };
   const Stepped plain = step(c);

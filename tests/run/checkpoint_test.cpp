@@ -29,7 +29,9 @@ config::Config tiny(const std::string& optimizer = "adamw") {
   config::Config c;
   c.model = models::preset("vit_micro");
   c.model.depth = 1;
-  c.model.dim = 16, c.model.mlp = 24, c.model.heads = 2;
+  c.model.dim = 16;
+  c.model.mlp = 24;
+  c.model.heads = 2;
   c.optim.name = optimizer;
   c.batch = {4, 4, 1};
   return c;
@@ -100,7 +102,8 @@ TEST(Checkpoint, GoesOnWithTheSameBits) {
     b.step = progress->step;
     EXPECT_EQ(to_json(*progress), to_json(a.progress()));
     EXPECT_EQ(b.state(), a.state());
-    a.train(3), b.train(3);
+    a.train(3);
+    b.train(3);
     EXPECT_EQ(b.state(), a.state());
   }
 }
@@ -171,7 +174,8 @@ TEST(Checkpoint, AnotherLayoutLoads) {
               : 0;  // the second dim where there is one: slices that are not contiguous
       const ir::Range part = ir::split(tensor.shape[dim], 3, rank);
       files::Extents offset(tensor.shape.size(), 0), extent = tensor.shape;
-      offset[dim] = part.begin, extent[dim] = part.size;
+      offset[dim] = part.begin;
+      extent[dim] = part.size;
       bytes.push_back(whole->read(name, offset, extent));
       shards.push_back({name, tensor.dtype, tensor.shape, offset, extent, bytes.back()});
     }
@@ -191,9 +195,13 @@ TEST(Checkpoint, AnotherLayoutLoads) {
 TEST(Checkpoint, TheNewestAndTheBestStay) {
   const Scratch scratch;
   Trained t(tiny());
-  for (int i = 1; i <= 6; ++i) t.train(1), save(scratch.folder(), t, std::min(i, 2), {2, true});
+  for (int i = 1; i <= 6; ++i) {
+    t.train(1);
+    save(scratch.folder(), t, std::min(i, 2), {2, true});
+  }
   EXPECT_EQ(steps_in(scratch.folder()), (std::vector<std::int64_t>{6, 5, 2}));
-  t.train(1), save(scratch.folder(), t, 7, {2, true});
+  t.train(1);
+  save(scratch.folder(), t, 7, {2, true});
   EXPECT_EQ(steps_in(scratch.folder()), (std::vector<std::int64_t>{7, 6}));
   t.step = 5;  // what lies ahead is nobody's to remove without being told
   save(scratch.folder(), t, 0, {1, false});
@@ -203,9 +211,11 @@ TEST(Checkpoint, TheNewestAndTheBestStay) {
 TEST(Checkpoint, ADamagedOneIsPassedOverAndNothingButDamageIsAnError) {
   const Scratch scratch;
   Trained t(tiny()), other(tiny("sgd"));
-  t.train(1), save(scratch.folder(), t, 0, {9, false});
+  t.train(1);
+  save(scratch.folder(), t, 0, {9, false});
   const auto old = t.state();
-  t.train(1), save(scratch.folder(), t, 0, {9, false});
+  t.train(1);
+  save(scratch.folder(), t, 0, {9, false});
   fs::resize_file(scratch / "ckpt/step-2/rank-0.safetensors", 1000);
   std::vector<std::string> notes;
   const auto progress = load_newest_checkpoint(scratch.folder(), t.session, 100, notes);
@@ -229,7 +239,8 @@ TEST(Checkpoint, ADamagedOneIsPassedOverAndNothingButDamageIsAnError) {
 // The key that was changed is named, not the tensor that is missed.
 TEST(Checkpoint, WhatNoLongerFitsIsNamed) {
   config::Config frozen = tiny(), averaged = tiny();
-  frozen.optim.freeze = "backbone", averaged.ema.decay = 0.9;
+  frozen.optim.freeze = "backbone";
+  averaged.ema.decay = 0.9;
   const auto refused = [](const config::Config& before, const config::Config& now) {
     const Scratch scratch;
     Trained a(before), b(now);
@@ -252,7 +263,8 @@ TEST(Checkpoint, WhatNoLongerFitsIsNamed) {
 TEST(Checkpoint, AFullDiskLeavesTheOldOneIntact) {
   const Scratch scratch;
   Trained t(tiny());
-  t.train(1), save(scratch.folder(), t);
+  t.train(1);
+  save(scratch.folder(), t);
   const auto old = t.state();
   t.train(1);
   std::uint64_t bytes = 0;

@@ -19,13 +19,21 @@ namespace {
 config::Config tiny(const std::string& batch_norm, std::int64_t accumulate) {
   config::Config c;
   models::ModelConfig m;
-  m.family = "resnet", m.image_h = m.image_w = 8, m.block = "basic", m.layers = {1, 1}, m.width = 6,
+  m.family = "resnet";
+  m.image_h = m.image_w = 8;
+  m.block = "basic";
+  m.layers = {1, 1};
+  m.width = 6;
   m.stem = "cifar";
-  m.classes = 5, m.batch_norm = batch_norm;
+  m.classes = 5;
+  m.batch_norm = batch_norm;
   c.model = m;
   c.precision.dtype = "f64";
   c.batch = {10, 10, accumulate};
-  c.optim.name = "sgd", c.optim.clip = 0, c.optim.weight_decay = 0, c.optim.momentum = 0;
+  c.optim.name = "sgd";
+  c.optim.clip = 0;
+  c.optim.weight_decay = 0;
+  c.optim.momentum = 0;
   c.run.threads = 1;
   return c;
 }
@@ -114,7 +122,8 @@ TEST(DeferredNorm, MicroBatchesNormaliseByThemselves) {
   std::vector<double> losses;
   for (const std::int64_t accumulate : {2, 3, 4}) {
     Session plain(tiny("local", accumulate)), deferred(tiny("deferred", accumulate));
-    plain.load(initial_weights(1)), deferred.load(initial_weights(1));
+    plain.load(initial_weights(1));
+    deferred.load(initial_weights(1));
     const StepResult want = train(plain, 1, 1.0), got = train(deferred, 1, 1.0);
     losses.push_back(want.loss);
     EXPECT_NEAR(got.loss, want.loss, 1e-12 * want.loss) << accumulate;
@@ -123,8 +132,10 @@ TEST(DeferredNorm, MicroBatchesNormaliseByThemselves) {
     for (const models::Param& p : models::parameters(plain.config().model)) {
       const std::vector<double> a = deferred.parameter(p.name), b = plain.parameter(p.name);
       double difference = 0, reference = 0;
-      for (std::size_t i = 0; i < a.size(); ++i)
-        difference += (a[i] - b[i]) * (a[i] - b[i]), reference += b[i] * b[i];
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        difference += (a[i] - b[i]) * (a[i] - b[i]);
+        reference += b[i] * b[i];
+      }
       const double error = std::sqrt(difference / reference);
       if (p.buffer)
         moved_otherwise |= error > 1e-3;

@@ -130,7 +130,8 @@ TEST(Diagnose, OnAnotherStage) {
   for (const int block : {0, 3}) {
     config::Config c = tiny("f32");
     c.model.depth = 4;
-    c.parallel.pp = 2, c.batch = {4, 2, 2};
+    c.parallel.pp = 2;
+    c.batch = {4, 2, 2};
     const std::string name =
         fmt::format("param.encoder.layers.encoder_layer_{}.mlp.0.weight", block);
     comm::run_local(2, [&](comm::Comm& world) {

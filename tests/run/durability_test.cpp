@@ -42,7 +42,9 @@ config::Config small() {
   config::Config c;
   c.model = models::preset("vit_micro");
   c.model.depth = 1;
-  c.model.dim = 16, c.model.mlp = 24, c.model.heads = 2;
+  c.model.dim = 16;
+  c.model.mlp = 24;
+  c.model.heads = 2;
   c.batch = {4, 4, 1};
   return c;
 }
@@ -76,7 +78,8 @@ using Steps = std::vector<std::int64_t>;
 
 TEST(Durability, AFolderThatCannotBeListedIsAnErrorAndNotANewRun) {
   RunFolder run;
-  run.save(1), run.save(2);
+  run.save(1);
+  run.save(2);
   for (const int problem : {ESTALE, EACCES, EIO, EMFILE}) {
     const Fault fault("opendir /ckpt$ errno=" + std::to_string(problem));
     EXPECT_EQ(error_of([&] { run.load(); }).kind, ErrorKind::disk);

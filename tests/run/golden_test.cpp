@@ -52,7 +52,9 @@ TEST(Golden, AResnetInLowPrecision) {
   for (const std::string& path : goldens({"resnet_"}))
     for (const char* dtype : {"bf16", "f16"}) {
       VerifyOptions options;
-      options.golden = path, options.dtype = dtype, options.threads = 2;
+      options.golden = path;
+      options.dtype = dtype;
+      options.threads = 2;
       const std::vector<Comparison> all = compare_golden(options);
       EXPECT_EQ(all.size(), 2u);
       for (const Comparison& c : all)
@@ -80,14 +82,16 @@ struct Changed {
     for (const std::int64_t extent : t.shape) count *= extent;
     storage = encode(std::vector<double>(static_cast<std::size_t>(count), value),
                      dtype == "F32" ? ir::DType::f32 : ir::DType::f64);
-    t.dtype = dtype, t.bytes = storage;
+    t.dtype = dtype;
+    t.bytes = storage;
   }
   VerifyOptions write() {
     std::vector<files::NamedTensor> all;
     for (const auto& [name, t] : tensors) all.push_back(t);
     files::write_safetensors(scratch / "g", all, metadata);
     VerifyOptions options;
-    options.golden = (scratch / "g").string(), options.threads = 1;
+    options.golden = (scratch / "g").string();
+    options.threads = 1;
     return options;
   }
   std::string refusal() {
@@ -120,9 +124,10 @@ TEST(Verify, NamesAndTypesThatMeanNothingAreRefusedAllAtOnce) {
   EXPECT_NE(labels.refusal().find("tensor 'labels' is F32, expected I64"), std::string::npos)
       << labels.refusal();
   Changed names;
-  names.tensors["grad.bogus"] = names.tensors["grad.class_token"],
+  names.tensors["grad.bogus"] = names.tensors["grad.class_token"];
   names.tensors["grad.bogus"].name = "grad.bogus";
-  names.tensors["extra"] = names.tensors["loss"], names.tensors["extra"].name = "extra";
+  names.tensors["extra"] = names.tensors["loss"];
+  names.tensors["extra"].name = "extra";
   names.tensors["logits"].dtype = "I64";
   const std::string said = names.refusal();
   for (const char* words :

@@ -18,7 +18,10 @@ namespace {
 config::Config tiny(const std::string& model, bool fuse) {
   config::Config c;
   c.model = models::preset(model);
-  if (model == "vit_micro") c.model.depth = 3, c.model.pool = "class";
+  if (model == "vit_micro") {
+    c.model.depth = 3;
+    c.model.pool = "class";
+  }
   c.model.head_init = "normal";
   c.run.threads = 2;
   c.run.fuse = fuse;

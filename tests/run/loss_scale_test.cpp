@@ -27,7 +27,8 @@ config::Config tiny(const std::string& family = "vit") {
   if (family == "vit") c.model.depth = 1;
   c.model.head_init = "normal";
   c.precision.dtype = "f16";
-  c.precision.initial_scale_power = 24, c.precision.loss_scale_window = 3;
+  c.precision.initial_scale_power = 24;
+  c.precision.loss_scale_window = 3;
   c.optim.clip = 1.0;
   c.run.threads = 1;
   c.batch = {4, 4, 1};
@@ -82,10 +83,17 @@ TEST(LossScale, AnOverflowRecovers) {
         for (const char* moved : {"buffer.loss_scale", "buffer.good_steps"})
           after[moved] = before.at(moved);
         EXPECT_EQ(after, before) << family << ": a skipped step changes nothing else";
-        scale /= 2, good = 0, ++overflows;
+        scale /= 2;
+        good = 0;
+        ++overflows;
       } else {
-        losses.push_back(r.loss), norms.push_back(r.grad_norm);
-        if (++good == 3) scale *= 2, good = 0, ++grown;
+        losses.push_back(r.loss);
+        norms.push_back(r.grad_norm);
+        if (++good == 3) {
+          scale *= 2;
+          good = 0;
+          ++grown;
+        }
       }
     }
     EXPECT_GE(overflows, 3) << family;
@@ -173,8 +181,12 @@ TEST(LossScale, GoesOnWithTheSameBits) {
 config::Config whole_run(const std::filesystem::path& out) {
   config::Config c = tiny();
   c.data.source = "synthetic:32x32x3,10";
-  c.data.train_size = 64, c.data.test_size = 4, c.data.workers = 1;
-  c.run.epochs = 1, c.run.out = out.string(), c.run.name = "half";
+  c.data.train_size = 64;
+  c.data.test_size = 4;
+  c.data.workers = 1;
+  c.run.epochs = 1;
+  c.run.out = out.string();
+  c.run.name = "half";
   return c;
 }
 
@@ -197,7 +209,10 @@ TEST(LossScale, ATrainingWritesItsScales) {
       EXPECT_EQ(scale, before / 2) << line;
     }
     EXPECT_EQ(m.contains("skipped"), m.contains("overflow")) << line;
-    if (m.contains("skipped")) ++skipped, before = scale;
+    if (m.contains("skipped")) {
+      ++skipped;
+      before = scale;
+    }
   }
   EXPECT_EQ(steps, 16);
   EXPECT_GE(skipped, 3);

@@ -183,7 +183,8 @@ TEST(RankSpeeds, StepsMayComeTogether) {
 
 TEST(RankSpeeds, SharesThatMicroBatchesMissAreSaid) {
   config::Config config;
-  config.parallel.dp = 2, config.parallel.shares.list = {3, 1};
+  config.parallel.dp = 2;
+  config.parallel.shares.list = {3, 1};
   config.batch = {32, 32, 1};
   EXPECT_EQ(missed_shares(config), "");
   config.batch = {32, 8, 4};
@@ -232,7 +233,9 @@ plan::Plan plan_of(const std::vector<std::pair<ir::Phase, int>>& eqns, int recei
   plan::Plan plan;
   for (std::size_t i = 0; i < eqns.size(); ++i) {
     ir::Eqn e;
-    e.phase = eqns[i].first, e.micro = eqns[i].second, e.stage = 1;
+    e.phase = eqns[i].first;
+    e.micro = eqns[i].second;
+    e.stage = 1;
     plan.program.eqns.push_back(e);
     plan::Step step;
     step.eqn = static_cast<int>(i);

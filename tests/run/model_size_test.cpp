@@ -30,8 +30,11 @@ TEST(ModelSize, NoTensorIsWiderThanTheWidest) {
       for (const Goal goal : {Goal::predict, Goal::train}) {
         config::Config c;
         c.model = models::preset(name);
-        if (c.model.family == "resnet")
-          c.model.layers = {1, 1, 1}, c.model.width = 8, c.model.block = "bottleneck";
+        if (c.model.family == "resnet") {
+          c.model.layers = {1, 1, 1};
+          c.model.width = 8;
+          c.model.block = "bottleneck";
+        }
         c.batch = {batch, batch, 1};
         c.run.fuse = fuse;
         std::int64_t widest = 0;

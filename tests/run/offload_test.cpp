@@ -98,7 +98,8 @@ TEST(OffloadedState, IsTheSameWithoutFusionAndInDoubles) {
     c.precision.dtype = dtype;
     c.ema.decay = 0.9;
     Trained resident(c), moved(away(c, "file", scratch));
-    resident.train(3), moved.train(3);
+    resident.train(3);
+    moved.train(3);
     EXPECT_EQ(moved.state(), resident.state()) << dtype;
   }
 }
@@ -134,7 +135,8 @@ TEST(OffloadedState, TakesTheBytesThatWerePlanned) {
 TEST(OffloadedState, IsInCheckpoints) {
   const Scratch scratch, run;
   config::Config here = micro();
-  here.parallel.zero = 3, here.parallel.persist = 64;
+  here.parallel.zero = 3;
+  here.parallel.persist = 64;
   Trained resident(here);
   resident.train(5);
   const std::vector<std::string> homes = {"file", "none", "host", "file"};

@@ -43,7 +43,8 @@ TEST(PackedWeights, GiveTheSameLogits) {
       SCOPED_TRACE(std::string(model) + " " + dtype);
       const config::Config c = small(model, dtype);
       Session plain(c), packs(c, {}, nullptr, Use::inference);
-      plain.load(initial_weights(1)), packs.load(initial_weights(1));
+      plain.load(initial_weights(1));
+      packs.load(initial_weights(1));
       for (const std::int64_t count : {1, 3, 1}) {
         const auto pixels = pixels_for(c, count);
         EXPECT_EQ(packs.predict(pixels, count), plain.predict(pixels, count)) << count;

@@ -50,7 +50,8 @@ TEST(Pixels, GiveTheBitsOfNumbers) {
       const config::Config c = small(model, dtype);
       const Both images = images_for(c, 6);
       Session bytes(c), floats(c);
-      bytes.load(initial_weights(1)), floats.load(initial_weights(1));
+      bytes.load(initial_weights(1));
+      floats.load(initial_weights(1));
       for (int step = 1; step <= 2; ++step) {
         const StepResult a = bytes.train_step(images.pixels, images.labels, 1e-3, step, 0),
                          b = floats.train_step(images.numbers, images.labels, 1e-3, step, 0);

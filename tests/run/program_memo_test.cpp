@@ -82,10 +82,14 @@ TEST(ProgramMemo, KeepsWhatWasAskedForLastAndNoMore) {
       return of_size(4);
     });
   };
-  ask(1), ask(2), ask(1), ask(3);  // 2 was asked for least lately
+  ask(1);
+  ask(2);
+  ask(1);
+  ask(3);  // 2 was asked for least lately
   EXPECT_EQ(made, 3);
   EXPECT_EQ(memo.kept_eqns(), 8u);
-  ask(1), ask(3);
+  ask(1);
+  ask(3);
   EXPECT_EQ(made, 3);
   ask(2);
   EXPECT_EQ(made, 4);
@@ -106,7 +110,8 @@ TEST(ProgramMemo, AnotherQuestionIsAnotherProgram) {
   config::Config other = c;
   other.optim.weight_decay = 0.25;
   EXPECT_NE(train, program(other, run::Goal::train, 8));
-  other = c, other.parallel.zero = 3;
+  other = c;
+  other.parallel.zero = 3;
   EXPECT_NE(train, program(other, run::Goal::train, 8));
 }
 

@@ -83,8 +83,10 @@ TEST(MetricsLog, IsCutAtTheCheckpointAndTheTablesFollow) {
     MetricsLog log(folder, {});
     for (int step = 1; step <= 4; ++step) {
       ordered_json line = {{"kind", "step"}, {"step", step}, {"loss", 0.25 * step}};
-      if (step == 2)
-        line["loss"] = std::numeric_limits<double>::quiet_NaN(), line["skipped"] = true;
+      if (step == 2) {
+        line["loss"] = std::numeric_limits<double>::quiet_NaN();
+        line["skipped"] = true;
+      }
       log.append(line);
       if (step == 2) at_two = log.bytes();
     }
@@ -210,7 +212,8 @@ TEST(MetricsLog, AnOlderFileThatCannotBeReadIsRefusedAndStays) {
 // is.
 TEST(TrainReport, SharesOfAStepAddUp) {
   StepMetrics m;
-  m.step_ms = 1, m.breakdown = {30, 40, 100, 20, 10, 0};
+  m.step_ms = 1;
+  m.breakdown = {30, 40, 100, 20, 10, 0};
   EXPECT_NE(run::step_line(m, 5).find("comp 30 comm 40 wait 20 data 10 %"), std::string::npos)
       << run::step_line(m, 5);
   m.breakdown.host = 100;
@@ -240,11 +243,16 @@ TEST(Pace, SecondsToGoAreThoseOfStepsAndEvaluationsToCome) {
   EXPECT_DOUBLE_EQ(pace.left(50), 150) << "nothing is known of an evaluation";
   pace.images_per_s = 5;  // in training; forward alone three times that
   EXPECT_DOUBLE_EQ(pace.left(50), 150 + 2 * 20);
-  pace.step = 50, pace.under_way_s = 12;  // of the first evaluation
+  pace.step = 50;
+  pace.under_way_s = 12;  // of the first evaluation
   EXPECT_DOUBLE_EQ(pace.left(112), 100 + 2 * 20 - 12);
-  pace.under_way_s = 0, pace.evaluated = 1, pace.evaluated_s = 30, pace.evaluations = 1;
+  pace.under_way_s = 0;
+  pace.evaluated = 1;
+  pace.evaluated_s = 30;
+  pace.evaluations = 1;
   EXPECT_DOUBLE_EQ(pace.left(130), 100 + 30) << "as long as the one that was seen";
-  pace.under_way_s = 45, pace.step = 100;  // the last one takes longer than the first
+  pace.under_way_s = 45;  // the last one takes longer than the first
+  pace.step = 100;
   EXPECT_DOUBLE_EQ(pace.left(275), 0);
 }
 

@@ -19,7 +19,9 @@ namespace fs = std::filesystem;
 config::Config two_stages(const std::string& schedule) {
   config::Config c;
   c.model = models::preset("vit_micro");
-  c.batch.global = 4, c.batch.accumulate = 2, c.batch.micro = 2;
+  c.batch.global = 4;
+  c.batch.accumulate = 2;
+  c.batch.micro = 2;
   c.parallel.pp = 2;
   c.parallel.schedule = schedule;
   return c;
@@ -27,7 +29,8 @@ config::Config two_stages(const std::string& schedule) {
 
 TEST(Spec, SaysWhatAConfigurationMeans) {
   config::Config c = two_stages("1f1b");
-  c.parallel.zero = 1, c.parallel.dp = 2;
+  c.parallel.zero = 1;
+  c.parallel.dp = 2;
   c.optim.name = "sgd";
   c.precision.dtype = "f64";
   const StepSpec spec = resolve(c);

@@ -33,7 +33,8 @@ TEST(Blocks, AddUpToTheModel) {
     std::int64_t params = 0;
     double flops = 0;
     for (const BlockCost& b : blocks) {
-      params += b.params, flops += b.flops;
+      params += b.params;
+      flops += b.flops;
       EXPECT_GT(b.params, 0) << preset.name << " " << b.name;
       EXPECT_GT(b.flops, 0) << preset.name << " " << b.name;
       EXPECT_EQ(b.ms, 0);
@@ -128,7 +129,8 @@ Quality quality(const std::vector<double>& costs, const Cut& cut) {
   for (const std::int64_t blocks : cut) {
     double sum = 0;
     for (std::int64_t i = 0; i < blocks; ++i) sum += costs.at(at++);
-    q.largest = std::max(q.largest, sum), q.squares += sum * sum;
+    q.largest = std::max(q.largest, sum);
+    q.squares += sum * sum;
   }
   EXPECT_EQ(at, costs.size());
   return q;
@@ -220,7 +222,8 @@ TEST(Stages, ByHandParamsFlopsAndTime) {
   c.parallel.stages = {{}, ""};
   EXPECT_EQ(blocks_per_stage(c), flops);
   c = pipelined("vit_tiny_cifar", 3);
-  c.parallel.schedule = "interleaved", c.parallel.chunks = 2;
+  c.parallel.schedule = "interleaved";
+  c.parallel.chunks = 2;
   EXPECT_EQ(blocks_per_stage(c), (Cut{2, 2, 2, 2, 2, 2}));
   c = pipelined("swin_t", 1);
   c.parallel.segments = 15;

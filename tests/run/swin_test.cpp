@@ -16,8 +16,12 @@ config::Config tiny(const std::string& dtype, std::int64_t threads) {
   config::Config c;
   c.model = models::preset("swin_micro");
   c.model.name = "";
-  c.model.image_h = 30, c.model.image_w = 24, c.model.dim = 12, c.model.stage_heads = {3, 2};
-  c.model.window_w = 3, c.model.drop_path = 0.3;
+  c.model.image_h = 30;
+  c.model.image_w = 24;
+  c.model.dim = 12;
+  c.model.stage_heads = {3, 2};
+  c.model.window_w = 3;
+  c.model.drop_path = 0.3;
   c.precision.dtype = dtype;
   c.run.threads = threads;
   c.run.seed = 5;

@@ -81,8 +81,10 @@ TEST_P(TraceTest, MatchesPyTorch) {
   auto compare = [&](const std::string& name, const std::vector<double>& got,
                      const std::vector<double>& want) {
     double difference = 0, reference = 0;
-    for (std::size_t i = 0; i < want.size(); ++i)
-      difference += (got[i] - want[i]) * (got[i] - want[i]), reference += want[i] * want[i];
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      difference += (got[i] - want[i]) * (got[i] - want[i]);
+      reference += want[i] * want[i];
+    }
     EXPECT_LE(std::sqrt(difference), c.tolerance * 10 * std::sqrt(reference)) << name;
   };
   for (const models::Param& p : models::parameters(config.model))

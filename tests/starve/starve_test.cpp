@@ -28,7 +28,8 @@ Result starved(const std::string& fault, const std::string& arguments) {
   const int status = std::system(command.c_str());
   Result r;
   r.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  r.out = read(scratch() / "stdout"), r.err = read(err);
+  r.out = read(scratch() / "stdout");
+  r.err = read(err);
   return r;
 }
 

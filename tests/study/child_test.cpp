@@ -28,7 +28,8 @@ ChildOptions shell(const Scratch& scratch, const std::string& script) {
   ChildOptions out;
   out.command = {"sh", "-c", script};
   out.folder = scratch.folder();
-  out.time_limit = 60, out.grace = 5;
+  out.time_limit = 60;
+  out.grace = 5;
   return out;
 }
 
@@ -68,7 +69,8 @@ TEST(Child, TheWholeSessionEnds) {
       "trap '' TERM; set -m; sh -c \"trap '' TERM; while :; do sleep 1; done\" & echo $! > " +
       (scratch / "pid").string() + "; ";
   ChildOptions options = shell(scratch, stubborn + "while :; do sleep 1; done");
-  options.time_limit = 2, options.grace = 0.3;
+  options.time_limit = 2;
+  options.grace = 0.3;
   const StopRequests requests;
   ChildResult result = run_child(options, requests);
   EXPECT_TRUE(result.timed_out);
@@ -152,7 +154,8 @@ TEST(Child, WhatNoStudyStartedStays) {
   EXPECT_EQ(members(), 1);
   end_session(leader, started, scratch.folder(), 0.1);
   EXPECT_EQ(members(), 1) << "a process that is nobody's run was ended";
-  ::close(go[0]), ::close(go[1]);
+  ::close(go[0]);
+  ::close(go[1]);
 }
 
 TEST(Child, EveryProcessOfARunCarriesItsMark) {
@@ -199,7 +202,8 @@ TEST(Child, TheEnvironmentOfALauncherIsItsOwn) {
   ::unsetenv(name);
   const auto told = [&](bool launcher, bool crowded) {
     ChildOptions options = shell(scratch, "env");
-    options.launcher = launcher, options.crowded = crowded;
+    options.launcher = launcher;
+    options.crowded = crowded;
     EXPECT_EQ(run_child(options, requests).code, 0);
     return text_of(scratch / "stdout.txt");
   };

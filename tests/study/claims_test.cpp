@@ -37,7 +37,9 @@ report::RunRecord run(double seconds, double top1 = 0.5) {
   report::RunRecord r;
   r.epoch_seconds = seconds;
   r.test_top1 = top1;
-  r.breakdown.compute = 60, r.breakdown.comm_exposed = 20, r.breakdown.wait = 20,
+  r.breakdown.compute = 60;
+  r.breakdown.comm_exposed = 20;
+  r.breakdown.wait = 20;
   r.breakdown.comm_hidden = 10;
   r.epochs.resize(2);
   r.epochs[1].loss = 0.25;
@@ -55,7 +57,8 @@ report::Point point(const std::string& technique,
                     std::vector<std::pair<std::string, std::string>> axes,
                     const std::vector<double>& seconds) {
   report::Point p;
-  p.technique = technique, p.axes = std::move(axes);
+  p.technique = technique;
+  p.axes = std::move(axes);
   for (double s : seconds)
     p.repeats.push_back(
         {static_cast<int>(p.repeats.size()), report::Outcome::done, "", "", "", 1, s, run(s)});
@@ -64,7 +67,8 @@ report::Point point(const std::string& technique,
 
 report::Study study() {
   report::Study s;
-  s.file = "studies/x.toml", s.command = "tessera study studies/x.toml --fresh";
+  s.file = "studies/x.toml";
+  s.command = "tessera study studies/x.toml --fresh";
   report::Part strong;
   strong.name = "strong";
   strong.points = {point("", {{"run.np", "1"}, {"batch.global", "64"}}, {4, 6, 5}),
@@ -75,7 +79,8 @@ report::Study study() {
   techniques.points = {point("one rank", {}, {10}), point("GPipe [1, 1]", {}, {8}),
                        point("broken, alas", {}, {1})};
   report::Repeat& broken = techniques.points[2].repeats[0];
-  broken.outcome = report::Outcome::failed, broken.reason = "it ran out of memory",
+  broken.outcome = report::Outcome::failed;
+  broken.reason = "it ran out of memory";
   broken.record.reset();
   s.parts = {strong, techniques};
   return s;
@@ -85,7 +90,11 @@ StudyClaim claim_of(const std::string& paper, const std::string& says, const std
                     const std::string& holds, const std::string& untestable = "",
                     const std::string& note = "") {
   StudyClaim c;
-  c.paper = paper, c.says = says, c.number = number, c.holds = holds, c.untestable = untestable,
+  c.paper = paper;
+  c.says = says;
+  c.number = number;
+  c.holds = holds;
+  c.untestable = untestable;
   c.note = note;
   return c;
 }
@@ -258,7 +267,10 @@ TEST(Claims, AllThatIsWrongIsSaidBeforeAnythingRuns) {
   report::Study plan = study();
   for (report::Part& part : plan.parts)
     for (report::Point& p : part.points)
-      for (report::Repeat& r : p.repeats) r.outcome = report::Outcome::waiting, r.record.reset();
+      for (report::Repeat& r : p.repeats) {
+        r.outcome = report::Outcome::waiting;
+        r.record.reset();
+      }
   const std::vector<StudyClaim> claims = {
       claim("epoch_seconds(strong; run.np=1) + epoch_secs(strong; run.np=2)", "~ 1"),
       claim("loss(stong) + loss(techniques) + loss(strong; run.np=3) + loss(strong; "

@@ -57,7 +57,9 @@ TEST(Folder, FreshEndsWhatAKilledStudyLeft) {
   {
     State state(scratch.folder());
     RunRow row;
-    row.status = Status::running, row.pid = leader, row.pid_started = stat_of(leader).started,
+    row.status = Status::running;
+    row.pid = leader;
+    row.pid_started = stat_of(leader).started;
     row.machine = machine_name();
     state.put("x", row);
   }
@@ -83,7 +85,8 @@ TEST(Folder, FreshWithOnlyForgetsThosePartsAlone) {
   State state(scratch.folder());
   for (const std::string part : {"a", "ab", "b"}) {
     RunRow row;
-    row.status = Status::done, row.folder = "runs/" + part + "/r0-0123456789abcdef",
+    row.status = Status::done;
+    row.folder = "runs/" + part + "/r0-0123456789abcdef";
     row.record = "{}";
     state.put(part, row);
     fs::create_directories(scratch / row.folder / "ckpt");
@@ -107,10 +110,13 @@ TEST(Folder, APageTakesItsOldFilesAlong) {
       "q \" href=\"figures/mine.svg\" download=\"mine.csv\"";  // names nothing
   for (const char* name : {"one", "two"}) {
     report::Part part;
-    part.name = name, part.kind = report::PartKind::layers;
+    part.name = name;
+    part.kind = report::PartKind::layers;
     report::Repeat repeat;
-    repeat.outcome = report::Outcome::done, repeat.record.emplace();
-    repeat.record->verb = "layers", repeat.record->parts = {{"msa", 1, 0.5, 1}, {"mlp", 1, 0.5, 1}};
+    repeat.outcome = report::Outcome::done;
+    repeat.record.emplace();
+    repeat.record->verb = "layers";
+    repeat.record->parts = {{"msa", 1, 0.5, 1}, {"mlp", 1, 0.5, 1}};
     part.points.push_back({"", {}, {}, {repeat}});
     study.parts.push_back(part);
   }
@@ -121,9 +127,13 @@ TEST(Folder, APageTakesItsOldFilesAlong) {
       if (entry.is_regular_file()) out.insert(fs::relative(entry.path(), folder).generic_string());
     return out;
   };
-  const auto write = [&] { write_claims(study, folder), report::write_page(study, folder); };
+  const auto write = [&] {
+    write_claims(study, folder);
+    report::write_page(study, folder);
+  };
   // A page of somebody else's lists nothing of ours.
-  fs::create_directories(scratch / "figures"), fs::create_directories(scratch / "data");
+  fs::create_directories(scratch / "figures");
+  fs::create_directories(scratch / "data");
   for (const char* name : {"figures/mine.svg", "data/mine.csv"})
     std::ofstream(scratch / name) << "x";
   std::ofstream(scratch / "report.html") << "<a href=\"figures/mine.svg\">";
@@ -133,7 +143,8 @@ TEST(Folder, APageTakesItsOldFilesAlong) {
               before.contains("data/parts.csv"));
   EXPECT_TRUE(std::any_of(before.begin(), before.end(),
                           [](const auto& f) { return f.starts_with("figures/two-"); }));
-  study.parts.pop_back(), study.claims.clear();
+  study.parts.pop_back();
+  study.claims.clear();
   write();
   std::set<std::string> expected;
   for (const std::string& f : before)

@@ -43,8 +43,10 @@ TEST(Grid, EveryCombinationBaselineFirst) {
   EXPECT_EQ(value(plan.points[3].keys, "run.seed"), "-");  // each repeat has its own
   ASSERT_EQ(plan.runs.size(), 8u);
   std::set<std::string> identities, folders;
-  for (const PlannedRun& run : plan.runs)
-    identities.insert(run.identity), folders.insert(run.folder);
+  for (const PlannedRun& run : plan.runs) {
+    identities.insert(run.identity);
+    folders.insert(run.folder);
+  }
   EXPECT_EQ(identities.size(), 8u);
   EXPECT_EQ(folders.size(), 8u);
 }

@@ -32,8 +32,10 @@ grid  = { "run.device" = ["cpu", "cuda"] }
 struct Fixture {
   explicit Fixture(const std::string& why) {
     std::ofstream(scratch / "cards.toml") << text;
-    options.file = (scratch / "cards.toml").string(), options.out = (scratch / "out").string();
-    options.quiet = true, options.binary = "/bin/false";  // what is started fails
+    options.file = (scratch / "cards.toml").string();
+    options.out = (scratch / "out").string();
+    options.quiet = true;
+    options.binary = "/bin/false";  // what is started fails
     options.missing = [why, this](const std::string& device) {
       EXPECT_EQ(device, "cuda");
       ++asked;

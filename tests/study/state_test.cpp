@@ -27,22 +27,32 @@ using test::Scratch;
 
 RunRow finished(int i) {
   RunRow row;
-  row.status = Status::done, row.attempts = i, row.wall = i * 0.1, row.exit_code = 0,
+  row.status = Status::done;
+  row.attempts = i;
+  row.wall = i * 0.1;
+  row.exit_code = 0;
   row.record = "{\"i\":" + std::to_string(i) + "}";
-  row.command = std::string(3000, 'c'), row.folder = "runs/a", row.reason = "", row.machine = "m",
-  row.started = 1e9 + i, row.ended = 2e9;
+  row.command = std::string(3000, 'c');
+  row.folder = "runs/a";
+  row.reason = "";
+  row.machine = "m";
+  row.started = 1e9 + i;
+  row.ended = 2e9;
   return row;
 }
 
 TEST(State, WhatIsPutIsFound) {
   const Scratch scratch;
   RunRow row = finished(3);
-  row.reason = std::string("a\0b'\"\n", 6), row.pid = 12, row.pid_started = (1ull << 62) + 1;
+  row.reason = std::string("a\0b'\"\n", 6);
+  row.pid = 12;
+  row.pid_started = (1ull << 62) + 1;
   {
     State state(scratch.folder());
     EXPECT_FALSE(state.find("x"));
     state.put("x", row);
-    state.set("plan", "one"), state.set("plan", "two");
+    state.set("plan", "one");
+    state.set("plan", "two");
   }
   State state(scratch.folder(), true);
   const auto found = state.find("x");
@@ -58,7 +68,9 @@ TEST(State, WhatIsPutIsFound) {
   EXPECT_EQ(state.get("nothing"), "");
   EXPECT_EQ(state.all().size(), 1u);
   State writer(scratch.folder());
-  writer.put("y", row), writer.remove("x"), writer.remove("z");
+  writer.put("y", row);
+  writer.remove("x");
+  writer.remove("z");
   EXPECT_FALSE(writer.find("x"));
   EXPECT_TRUE(writer.find("y"));
 }

@@ -18,20 +18,28 @@ namespace {
 
 report::Repeat done(int number, double speed, double wall) {
   report::Repeat r;
-  r.number = number, r.outcome = report::Outcome::done, r.wall = wall;
+  r.number = number;
+  r.outcome = report::Outcome::done;
+  r.wall = wall;
   r.record.emplace();
-  r.record->images_per_s = speed, r.record->epoch_seconds = 100 / speed, r.record->test_top1 = 0.5;
+  r.record->images_per_s = speed;
+  r.record->epoch_seconds = 100 / speed;
+  r.record->test_top1 = 0.5;
   return r;
 }
 
 report::Study sample() {
   report::Study study;
   report::Part part;
-  part.name = "strong", part.kind = report::PartKind::strong, part.axis = "run.np";
+  part.name = "strong";
+  part.kind = report::PartKind::strong;
+  part.axis = "run.np";
   part.points.push_back({"", {{"run.np", "1"}}, {}, {done(0, 10, 2), done(1, 12, 4)}});
   part.points.push_back({"", {{"run.np", "2"}}, {}, {done(0, 22, 1), {}}});
   report::Repeat failed;
-  failed.outcome = report::Outcome::failed, failed.reason = "why\033[0m", failed.wall = 1;
+  failed.outcome = report::Outcome::failed;
+  failed.reason = "why\033[0m";
+  failed.wall = 1;
   part.points.push_back({"\033[31m\u202e", {{"run.np", "4\n"}}, {}, {failed, {}}});
   study.parts.push_back(part);
   return study;
@@ -59,7 +67,8 @@ TEST(Table, MediansSpreadAndSpeedUp) {
 TEST(Table, SpeedUpsAreThoseOfTheVerdict) {
   report::Study study = sample();
   report::Part& part = study.parts[0];
-  part.axis = "run.np", part.points.pop_back();
+  part.axis = "run.np";
+  part.points.pop_back();
   part.kind = report::PartKind::weak;  // twice the work
   EXPECT_NE(table_lines(study, 0)[2].find("4.03x"), std::string::npos) << table_lines(study, 0)[2];
   part.kind = report::PartKind::batch;  // images per second
@@ -74,7 +83,8 @@ TEST(Table, SpeedUpsAreThoseOfTheVerdict) {
 TEST(Table, SpeedUpsOfTechniquesAreAtEqualAxes) {
   report::Study study;
   report::Part part;
-  part.name = "techniques", part.kind = report::PartKind::techniques;
+  part.name = "techniques";
+  part.kind = report::PartKind::techniques;
   const auto at = [](const char* image) {
     return decltype(report::Point::axes){{"model.image", image}};
   };
@@ -105,7 +115,8 @@ TEST(Table, WhatCannotBeSaidStopsNothing) {
   EXPECT_NO_THROW(say_lines(stderr, "y\n"));
   ::dup2(before, STDERR_FILENO);
   std::clearerr(stderr);
-  ::close(before), ::close(full);
+  ::close(before);
+  ::close(full);
 }
 
 TEST(Table, PeopleCountFromOne) {

@@ -51,8 +51,10 @@ inline std::vector<std::byte> to_bytes(ir::DType dtype, const std::vector<double
 inline std::vector<double> to_doubles(ir::DType dtype, const std::vector<std::byte>& bytes) {
   std::vector<double> out(bytes.size() / static_cast<std::size_t>(ir::size_of(dtype)));
   auto read = [&]<class T>(T v) {
-    for (std::size_t i = 0; i < out.size(); ++i)
-      std::memcpy(&v, bytes.data() + i * sizeof(T), sizeof(T)), out[i] = static_cast<double>(v);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      std::memcpy(&v, bytes.data() + i * sizeof(T), sizeof(T));
+      out[i] = static_cast<double>(v);
+    }
   };
   switch (dtype) {
     case ir::DType::f64:
@@ -128,14 +130,16 @@ inline Values interpret(const ir::Program& program, const Values& inputs) {
       return static_cast<ir::Var>(one.values.size()) - 1;
     };
     ir::Eqn copy = e;
-    for (ir::Var& v : copy.in)
+    for (ir::Var& v : copy.in) {
       one.inputs.push_back(
-          {ir::Input::param, declare(v), "in" + std::to_string(one.inputs.size()), {}}),
-          v = one.inputs.back().var;
+          {ir::Input::param, declare(v), "in" + std::to_string(one.inputs.size()), {}});
+      v = one.inputs.back().var;
+    }
     for (ir::Var& v : copy.out)
-      if (v != ir::none)
-        one.outputs.push_back({"out" + std::to_string(v), declare(v), {}}),
-            v = one.outputs.back().var;
+      if (v != ir::none) {
+        one.outputs.push_back({"out" + std::to_string(v), declare(v), {}});
+        v = one.outputs.back().var;
+      }
     one.eqns = {copy};
     const auto executor = exec::make_executor("cpu", 1);
     const plan::Plan plan = plan::lower(one, 0, executor->target());
@@ -160,8 +164,10 @@ inline Values interpret(const ir::Program& program, const Values& inputs) {
 inline double relative_error(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
   double difference = 0, size = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    difference += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    size += b[i] * b[i];
+  }
   return difference == 0 ? 0 : std::sqrt(difference / size);
 }
 

@@ -13,7 +13,8 @@ Program renamed(Program p) {
   std::map<std::string, std::string> names;
   for (ir::Input& in : p.inputs) {
     const std::string now = "buffer" + std::to_string(names.size());
-    names[in.name] = now, in.name = now;
+    names[in.name] = now;
+    in.name = now;
   }
   for (ir::Output& o : p.outputs)
     if (!o.updates.empty()) o.updates = names.at(o.updates);

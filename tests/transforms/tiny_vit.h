@@ -15,13 +15,22 @@ namespace tessera::test {
 // Odd on purpose: a wide image, three heads, five classes.
 inline models::ModelConfig tiny_model() {
   models::ModelConfig m;
-  m.image_h = 4, m.image_w = 6, m.channels = 2, m.patch = 2, m.dim = 6, m.depth = 3, m.heads = 3,
-  m.mlp = 8, m.classes = 5;
+  m.image_h = 4;
+  m.image_w = 6;
+  m.channels = 2;
+  m.patch = 2;
+  m.dim = 6;
+  m.depth = 3;
+  m.heads = 3;
+  m.mlp = 8;
+  m.classes = 5;
   return m;
 }
 inline models::ModelConfig tiny_model_with_dropout() {
   models::ModelConfig m = tiny_model();
-  m.pool = "mean", m.dropout = 0.2, m.drop_path = 0.3;
+  m.pool = "mean";
+  m.dropout = 0.2;
+  m.drop_path = 0.3;
   return m;
 }
 

@@ -33,7 +33,11 @@ std::string refusal(const models::ModelConfig& m, const std::string& naming) {
 
 TEST(Export, WhatALibraryCannotSayIsRefused) {
   models::ModelConfig mean = models::preset("vit_b_16"), wide = mean, grey = mean, odd = mean;
-  mean.pool = "mean", wide.image_w = 448, grey.channels = 1, odd.dim = 768, odd.mlp = 3071;
+  mean.pool = "mean";
+  wide.image_w = 448;
+  grey.channels = 1;
+  odd.dim = 768;
+  odd.mlp = 3071;
   const auto expect = [](const models::ModelConfig& m, const char* torchvision, const char* timm,
                          const char* hf) {
     EXPECT_EQ(refusal(m, "tessera"), "");
@@ -49,9 +53,12 @@ TEST(Export, WhatALibraryCannotSayIsRefused) {
   expect(wide, "square", "", "");
   expect(grey, "images have 3", "", "");
   models::ModelConfig swin = models::preset("swin_t"), small = swin, rectangle = swin;
-  small.image_h = small.image_w = 64, rectangle.window_w = 14;
+  small.image_h = small.image_w = 64;
+  rectangle.window_w = 14;
   models::ModelConfig padded = swin;
-  padded.window_h = padded.window_w = 6, padded.depths = {2, 2}, padded.stage_heads = {3, 6};
+  padded.window_h = padded.window_w = 6;
+  padded.depths = {2, 2};
+  padded.stage_heads = {3, 6};
   expect(padded, "", "shifts before it pads", "");
   expect(swin, "", "", "");
   expect(small, "", "fewer than a window", "fewer than a window");

@@ -19,15 +19,26 @@ namespace tessera::test {
 
 inline models::ModelConfig small_vit() {
   models::ModelConfig m = models::preset("vit_tiny_cifar");
-  m.image_h = 12, m.image_w = 12, m.patch = 4, m.dim = 12, m.depth = 2, m.heads = 3, m.mlp = 20,
+  m.image_h = 12;
+  m.image_w = 12;
+  m.patch = 4;
+  m.dim = 12;
+  m.depth = 2;
+  m.heads = 3;
+  m.mlp = 20;
   m.classes = 5;
   return m;
 }
 
 inline models::ModelConfig small_swin() {
   models::ModelConfig m = models::preset("swin_micro");
-  m.image_h = 12, m.image_w = 10, m.patch = 2, m.dim = 6, m.depths = {2, 1, 1},
-  m.stage_heads = {2, 3, 4}, m.window_h = m.window_w = 3;
+  m.image_h = 12;
+  m.image_w = 10;
+  m.patch = 2;
+  m.dim = 6;
+  m.depths = {2, 1, 1};
+  m.stage_heads = {2, 3, 4};
+  m.window_h = m.window_w = 3;
   m.classes = 5;
   return m;
 }
@@ -70,7 +81,8 @@ struct Tensors {
     }
   }
   void rename(const std::string& from, const std::string& to) {
-    all[to] = all.at(from), all.erase(from);
+    all[to] = all.at(from);
+    all.erase(from);
   }
 
   std::shared_ptr<const files::Safetensors> write(const std::filesystem::path& path) const {

@@ -162,7 +162,8 @@ TEST(Fp8, EvaluationOfATrainingStaysInBf16) {
 TEST(Fp8, InferenceIsCloseToBf16) {
   Session eight(small("fp8"), {}, nullptr, Use::inference),
       sixteen(small("bf16"), {}, nullptr, Use::inference);
-  eight.load(initial_weights(3)), sixteen.load(initial_weights(3));
+  eight.load(initial_weights(3));
+  sixteen.load(initial_weights(3));
   const std::vector<float> images = Trained(small("bf16")).images();
   const std::vector<double> a = eight.predict(images, 8), b = sixteen.predict(images, 8);
   double difference = 0, size = 0;

@@ -62,13 +62,19 @@ std::vector<Case> cases() {
        [](Tensors& t) { t.all.erase("encoder.ln.bias"); },
        {"a parameter is missing: encoder.ln.bias"}},
       {"several missing",
-       [](Tensors& t) { t.all.erase("encoder.ln.bias"), t.all.erase(layer0 + "mlp.0.bias"); },
+       [](Tensors& t) {
+         t.all.erase("encoder.ln.bias");
+         t.all.erase(layer0 + "mlp.0.bias");
+       },
        {"2 parameters are missing", "encoder.ln.bias", layer0 + "mlp.0.bias"}},
       {"bias of the head missing",
        [](Tensors& t) { t.all.erase("heads.head.bias"); },
        {"missing: heads.head.bias"}},
       {"head missing",
-       [](Tensors& t) { t.all.erase("heads.head.bias"), t.all.erase("heads.head.weight"); },
+       [](Tensors& t) {
+         t.all.erase("heads.head.bias");
+         t.all.erase("heads.head.weight");
+       },
        {"heads.head.weight, heads.head.bias"},
        true},
       {"a misspelt name",
@@ -149,7 +155,10 @@ std::vector<Case> cases() {
        },
        {"the file's encoder layers go up to 2; expected 0 to 1", "12 parameters are missing"}},
       {"no layers at all",
-       [](Tensors& t) { erase_layer(t, layer0), erase_layer(t, layer1); },
+       [](Tensors& t) {
+         erase_layer(t, layer0);
+         erase_layer(t, layer1);
+       },
        {"24 parameters are missing", "and 18 more"}},
       {"another width",
        becomes([](auto& m) { m.dim = 24; }),
@@ -158,7 +167,10 @@ std::vector<Case> cases() {
        becomes([](auto& m) { m.mlp = 21; }),
        {"mlp.0.weight': expected shape [20, 12], found [21, 12]"}},
       {"another patch",
-       becomes([](auto& m) { m.patch = 3, m.image_h = m.image_w = 9; }),
+       becomes([](auto& m) {
+         m.patch = 3;
+         m.image_h = m.image_w = 9;
+       }),
        {"'conv_proj.weight': expected shape [12, 3, 4, 4]"}},
       {"other channels",
        becomes([](auto& m) { m.channels = 1; }),
@@ -169,7 +181,8 @@ std::vector<Case> cases() {
        true},
       {"no classes",
        [](Tensors& t) {
-         shape("heads.head.weight", {0, 12})(t), shape("heads.head.bias", {0})(t);
+         shape("heads.head.weight", {0, 12})(t);
+         shape("heads.head.bias", {0})(t);
        },
        {"found [0, 12]"}},
       {"a head in two minds",
@@ -183,7 +196,10 @@ std::vector<Case> cases() {
        {"expected the positions of 3x3 patches, found 4x4", "--init"},
        true},
       {"another image size and other classes",
-       becomes([](auto& m) { m.image_h = m.image_w = 16, m.classes = 9; }),
+       becomes([](auto& m) {
+         m.image_h = m.image_w = 16;
+         m.classes = 9;
+       }),
        {"found 4x4", "the head has 9 classes", "position embeddings are then interpolated; start"},
        true},
       {"positions that fill no square",
@@ -213,8 +229,8 @@ std::vector<Case> cases() {
        {"model.dimm", "did you mean dim"}},
       {"a truthful file that is another model",
        [](Tensors& t) {
-         becomes([](auto& m) { m.mlp = 24; })(t),
-             says(R"({"family": "vit", "image": 12, "patch": 4, "dim": 12, "mlp": 24})")(t);
+         becomes([](auto& m) { m.mlp = 24; })(t);
+         says(R"({"family": "vit", "image": 12, "patch": 4, "dim": 12, "mlp": 24})")(t);
        },
        {"found [24, 12]", "the file says that it holds", "\"mlp\":24"}},
   };
@@ -257,9 +273,10 @@ TEST(Hostile, EachIsRefusedWithItsReason) {
 TEST(Hostile, EveryProblemIsToldAtOnce) {
   const Scratch scratch;
   Tensors t(small_vit());
-  t.all.erase("encoder.ln.bias"), t.all["extra"] = {"F32", {1}},
-                                  t.all.at("conv_proj.bias").dtype = "I32",
-                                  t.all.at("class_token").shape = {12};
+  t.all.erase("encoder.ln.bias");
+  t.all["extra"] = {"F32", {1}};
+  t.all.at("conv_proj.bias").dtype = "I32";
+  t.all.at("class_token").shape = {12};
   std::vector<std::string> notes;
   const Error error =
       error_of([&] { weights_from(t.write(scratch / "w"), small_vit(), {}, notes); });

@@ -22,12 +22,15 @@ Moments moments(const std::vector<double>& x) {
   const auto n = static_cast<double>(x.size());
   for (const double v : x) m.mean += v / n;
   double fourth = 0;
-  for (const double v : x)
-    m.std += (v - m.mean) * (v - m.mean) / n, fourth += std::pow(v - m.mean, 4) / n;
+  for (const double v : x) {
+    m.std += (v - m.mean) * (v - m.mean) / n;
+    fourth += std::pow(v - m.mean, 4) / n;
+  }
   m.kurtosis = m.std > 0 ? fourth / (m.std * m.std) : 0;
   m.std = std::sqrt(m.std);
   const auto [least, most] = std::minmax_element(x.begin(), x.end());
-  m.least = *least, m.most = *most;
+  m.least = *least;
+  m.most = *most;
   return m;
 }
 
@@ -46,7 +49,11 @@ void expect_distribution(const std::string& name, const std::vector<double>& x, 
 
 models::ModelConfig small() {
   models::ModelConfig m = models::preset("vit_tiny_cifar");
-  m.dim = 96, m.heads = 3, m.mlp = 160, m.depth = 2, m.classes = 50;
+  m.dim = 96;
+  m.heads = 3;
+  m.mlp = 160;
+  m.depth = 2;
+  m.classes = 50;
   return m;
 }
 
@@ -122,7 +129,9 @@ TEST(Init, NormalHead) {
 // - 4 phi(2) / (Phi(2) - Phi(-2)).
 TEST(Init, TruncatedNormalIsCutAtTwo) {
   Param p;
-  p.name = "wide", p.shape = {200, 200}, p.init = {models::Init::truncated_normal, 1.0};
+  p.name = "wide";
+  p.shape = {200, 200};
+  p.init = {models::Init::truncated_normal, 1.0};
   const std::vector<double> x = initial_weights(3)(p);
   const Moments m = moments(x);
   EXPECT_GE(m.least, -2.0);

@@ -25,7 +25,9 @@ TEST(Load, RoundTripsBitForBit) {
   const Scratch scratch;
   models::ModelConfig mean = small_vit(), wide = small_vit();
   mean.pool = "mean";
-  wide.image_w = 20, wide.channels = 1, wide.name = "";
+  wide.image_w = 20;
+  wide.channels = 1;
+  wide.name = "";
   for (const models::ModelConfig& m : {small_vit(), mean, wide, models::preset("vit_micro")})
     for (const Naming naming : {Naming::torchvision, Naming::timm, Naming::hf})
       for (const char* dtype : {"F32", "F64"}) {
@@ -133,7 +135,10 @@ TEST(Adapt, PositionsAreInterpolatedAndTheHeadIsReplaced) {
   const Scratch scratch;
   const models::ModelConfig from = small_vit();
   models::ModelConfig to = from;
-  to.image_h = 20, to.image_w = 24, to.classes = 7, to.head_init = "normal";
+  to.image_h = 20;
+  to.image_w = 24;
+  to.classes = 7;
+  to.head_init = "normal";
   save_weights(scratch / "w", from, numbers_of(from), Naming::timm, "F64");
   std::vector<std::string> notes = {"kept"};
   const ParamSource source = weights_from(open(scratch / "w"), to, {true, true, 9}, notes);
@@ -153,7 +158,9 @@ TEST(Adapt, TheStoredGridIsBelieved) {
   const Scratch scratch;
   models::ModelConfig from = small_vit(), to = small_vit();
   from.pool = to.pool = "mean";
-  from.image_h = 8, from.image_w = 32, to.image_h = to.image_w = 16;
+  from.image_h = 8;
+  from.image_w = 32;
+  to.image_h = to.image_w = 16;
   save_weights(scratch / "w", from, numbers_of(from));
   std::vector<std::string> notes;
   const ParamSource source = weights_from(open(scratch / "w"), to, {true, true}, notes);
@@ -177,7 +184,9 @@ TEST(Adapt, WithoutMetadataASquareIsAssumed) {
   weights_from(Tensors(small_vit()).write(scratch / "square"), wide, {true, true}, notes);
   EXPECT_EQ(notes, (std::vector<std::string>{"position embeddings interpolated 3x3 -> 3x6"}));
   models::ModelConfig square = small_vit(), flat = small_vit();
-  square.image_h = square.image_w = 16, flat.image_h = 8, flat.image_w = 32;
+  square.image_h = square.image_w = 16;
+  flat.image_h = 8;
+  flat.image_w = 32;
   notes.clear();
   weights_from(Tensors(square).write(scratch / "w"), flat, {true, true}, notes);
   EXPECT_EQ(notes, (std::vector<std::string>{"position embeddings interpolated 4x4 -> 2x8"}));
@@ -211,7 +220,8 @@ TEST(Adapt, AnotherNumberOfHeadsIsRefused) {
 TEST(Open, WhatIsAssumedOfSilentFiles) {
   const Scratch scratch;
   models::ModelConfig published = small_vit(), other = small_vit();
-  published.name = "vit_b_16", published.classes = 1000;
+  published.name = "vit_b_16";
+  published.classes = 1000;
   const auto mean_of = [&](const models::ModelConfig& m, Naming naming,
                            const std::string& preprocess) {
     save_weights(scratch / "w", m, numbers_of(m), naming, "F32", {}, preprocess);
@@ -256,7 +266,8 @@ TEST(Open, ADescriptionMayNotContradict) {
 TEST(Adapt, AFileWithoutAHeadGetsOne) {
   const Scratch scratch;
   Tensors tensors(small_vit());
-  tensors.all.erase("heads.head.weight"), tensors.all.erase("heads.head.bias");
+  tensors.all.erase("heads.head.weight");
+  tensors.all.erase("heads.head.bias");
   std::vector<std::string> notes;
   const ParamSource source =
       weights_from(tensors.write(scratch / "w"), small_vit(), {false, true}, notes);

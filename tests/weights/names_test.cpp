@@ -105,9 +105,11 @@ TEST(Names, OldTimmCountsMergingsFromTheStageBefore) {
       const std::string rest = ".downsample." + std::string(part);
       const std::string a = "layers." + std::to_string(s + 1) + rest,
                         b = "layers." + std::to_string(s) + rest;
-      now[*canonical_name("swin", a)] = a, old[*canonical_name("swin", b)] = b;
+      now[*canonical_name("swin", a)] = a;
+      old[*canonical_name("swin", b)] = b;
     }
-  settle_names("swin", now), settle_names("swin", old);
+  settle_names("swin", now);
+  settle_names("swin", old);
   ASSERT_EQ(now.size(), old.size());
   for (auto a = now.begin(), b = old.begin(); a != now.end(); ++a, ++b)
     EXPECT_EQ(a->first, b->first);
@@ -142,7 +144,10 @@ TEST(Names, OthersAreNotGuessed) {
 
 TEST(Layout, ConvolutionIsTransposed) {
   ModelConfig m = preset("vit_micro");
-  m.channels = 3, m.patch = 2, m.dim = 4, m.heads = 2;
+  m.channels = 3;
+  m.patch = 2;
+  m.dim = 4;
+  m.heads = 2;
   Param conv;
   for (const Param& p : parameters(m))
     if (p.name == "conv_proj.weight") conv = p;
@@ -161,7 +166,10 @@ TEST(Layout, ConvolutionIsTransposed) {
 
 TEST(Layout, SplitShapesAreTransposedAfterTheSplit) {
   Param p;
-  p.name = "split", p.torch_shape = {6, 2}, p.split_shape = {3, 2, 2}, p.shape = {2, 3, 2},
+  p.name = "split";
+  p.torch_shape = {6, 2};
+  p.split_shape = {3, 2, 2};
+  p.shape = {2, 3, 2};
   p.torch_perm = {1, 0, 2};
   const std::vector<double> torch = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
   EXPECT_EQ(from_torch(p, torch), (std::vector<double>{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}));

@@ -38,10 +38,14 @@ std::vector<Field> fields_of(std::string_view message) {
     const std::uint64_t key = varint();
     Field field{key >> 3, 0, {}};
     if ((key & 7) == 0) field.value = varint();
-    if ((key & 7) == 5) field.bytes = message.substr(at, 4), at += 4;
+    if ((key & 7) == 5) {
+      field.bytes = message.substr(at, 4);
+      at += 4;
+    }
     if ((key & 7) == 2) {
       const std::uint64_t size = varint();
-      field.bytes = message.substr(at, size), at += size;
+      field.bytes = message.substr(at, size);
+      at += size;
     }
     out.push_back(std::move(field));
   }
@@ -56,7 +60,11 @@ std::vector<std::string> all(const std::vector<Field>& fields, std::uint64_t num
 
 models::ModelConfig tiny_resnet() {
   models::ModelConfig m = models::preset("resnet18_cifar");
-  m.image_h = m.image_w = 16, m.width = 4, m.layers = {1, 1}, m.stem = "imagenet", m.classes = 3;
+  m.image_h = m.image_w = 16;
+  m.width = 4;
+  m.layers = {1, 1};
+  m.stem = "imagenet";
+  m.classes = 3;
   return m;
 }
 

@@ -18,8 +18,12 @@ using nlohmann::json;
 
 models::ModelConfig small_resnet() {
   models::ModelConfig m = models::preset("resnet18_cifar");
-  m.stem = "imagenet", m.image_h = m.image_w = 224, m.width = 4, m.layers = {1, 2};
-  m.block = "bottleneck", m.classes = 3;
+  m.stem = "imagenet";
+  m.image_h = m.image_w = 224;
+  m.width = 4;
+  m.layers = {1, 2};
+  m.block = "bottleneck";
+  m.classes = 3;
   return m;
 }
 
@@ -59,10 +63,17 @@ TEST(Recognise, EveryFamilyInEveryNaming) {
       write_bytes(folder / "config.json",
                   json{{"num_attention_heads", m.heads}, {"id2label", json::object()}}.dump());
       OpenedWeights w = open_weights(folder);
-      m.name = w.model.name, m.head_init = w.model.head_init, m.dropout = w.model.dropout;
-      m.batch_norm = w.model.batch_norm, m.drop_path = w.model.drop_path;
+      m.name = w.model.name;
+      m.head_init = w.model.head_init;
+      m.dropout = w.model.dropout;
+      m.batch_norm = w.model.batch_norm;
+      m.drop_path = w.model.drop_path;
       const models::ModelConfig start = models::preset(models::find_family(m.family)->preset);
-      if (m.family != "vit") m.heads = start.heads, m.mlp = start.mlp, m.depth = start.depth;
+      if (m.family != "vit") {
+        m.heads = start.heads;
+        m.mlp = start.mlp;
+        m.depth = start.depth;
+      }
       EXPECT_TRUE(w.model == m) << m.family << " " << static_cast<int>(naming);
       for (const models::Param& p : models::parameters(w.model))
         ASSERT_EQ(w.source(p), numbers_of(m)(p.name)) << p.name;
@@ -97,7 +108,8 @@ TEST(Recognise, WhatIsComputedOtherwiseIsRefusedOrNoted) {
       EXPECT_NE(error.message.find(value.is_object() ? "act_layer" : key), std::string::npos)
           << error.message;
     config::Config run;  // a training may start from them, and is told
-    run.model = m, run.init = (scratch / "w").string();
+    run.model = m;
+    run.init = (scratch / "w").string();
     std::vector<std::string> notes;
     weights_to_start_from(run, notes);
     EXPECT_NE(notes.empty() ? notes.end()
@@ -171,7 +183,8 @@ TEST(Recognise, PreprocessingInTheirWords) {
                 {"size", {{"shortest_edge", 235}}}}),
             (json{{"interpolation", "bilinear"}, {"resize", 235}}));
   EXPECT_TRUE(notes.empty());
-  timm({{"interpolation", "random"}}), hf({{"image_mean", {0.5}}, {"resample", 1}});
+  timm({{"interpolation", "random"}});
+  hf({{"image_mean", {0.5}}, {"resample", 1}});
   EXPECT_EQ(notes.size(), 2u);
   EXPECT_TRUE(recognise_preprocess({}, m, notes).empty());
   // Anything may stand in a stranger's file.

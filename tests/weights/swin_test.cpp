@@ -50,7 +50,8 @@ TEST(Swin, RoundTripsBitForBit) {
 TEST(Swin, TorchvisionsIndexIsWritten) {
   const Scratch scratch;
   models::ModelConfig m = small_swin();
-  m.window_h = 1, m.window_w = 3;
+  m.window_h = 1;
+  m.window_w = 3;
   save_weights(scratch / "w", m, numbers_of(m));
   const auto file = open(scratch / "w");
   const std::string name = "features.1.1.attn.relative_position_index";
@@ -81,7 +82,8 @@ TEST(Swin, OldTimmFilesAreRead) {
     for (const char* part : {"norm.weight", "norm.bias", "reduction.weight"})
       t.rename(fmt::format("layers.{}.downsample.{}", s, part),
                fmt::format("layers.{}.downsample.{}", s - 1, part));
-  t.rename("head.fc.weight", "head.weight"), t.rename("head.fc.bias", "head.bias");
+  t.rename("head.fc.weight", "head.weight");
+  t.rename("head.fc.bias", "head.bias");
   t.all["layers.0.blocks.1.attn_mask"] = {"F32", {4, 9, 9}};
   t.all["layers.0.blocks.0.attn.relative_position_index"] = {"I64", {9, 9}};
   std::vector<std::string> notes;
@@ -94,7 +96,9 @@ TEST(Swin, AnotherWindowAndOtherClasses) {
   const Scratch scratch;
   const models::ModelConfig from = small_swin();
   models::ModelConfig to = from;
-  to.window_h = 4, to.window_w = 2, to.classes = 7;
+  to.window_h = 4;
+  to.window_w = 2;
+  to.classes = 7;
   save_weights(scratch / "w", from, numbers_of(from));
   std::vector<std::string> notes;
   const Error error = error_of([&] { weights_from(open(scratch / "w"), to, {}, notes); });
@@ -147,11 +151,13 @@ TEST(Swin, FilesThatDoNotFit) {
        },
        "stage 2 of the file has 3 blocks, model.depths = [2, 1, 1]"},
       {[](auto& m) {
-         m.depths = {2, 1}, m.stage_heads = {2, 3};
+         m.depths = {2, 1};
+         m.stage_heads = {2, 3};
        },
        "stage 2 of the file has 0 blocks"},
       {[](auto& m) {
-         m.depths = {2, 1, 1, 2}, m.stage_heads = {2, 3, 4, 4};
+         m.depths = {2, 1, 1, 2};
+         m.stage_heads = {2, 3, 4, 4};
        },
        "'features.6.norm.weight' is not a parameter of the model"},
       {[](auto& m) { m.dim = 12; }, "more problems"},
@@ -177,12 +183,16 @@ TEST(Swin, FilesThatDoNotFit) {
 // other biases 0.
 TEST(Swin, StartsAsTorchvisions) {
   models::ModelConfig m = small_swin();
-  m.dim = 24, m.window_h = m.window_w = 7;
+  m.dim = 24;
+  m.window_h = m.window_w = 7;
   const ParamSource draw = initial_weights(3);
   for (const models::Param& p : models::parameters(m)) {
     const std::vector<double> x = draw(p);
     double squares = 0, most = 0;
-    for (const double v : x) squares += v * v, most = std::max(most, std::abs(v));
+    for (const double v : x) {
+      squares += v * v;
+      most = std::max(most, std::abs(v));
+    }
     const double deviation = std::sqrt(squares / static_cast<double>(x.size()));
     const bool table = p.name.ends_with(models::bias_table_ending),
                norm = p.name.find("norm") != p.name.npos || p.name.find("0.2.") == 9;

@@ -32,7 +32,10 @@ Training training_of(const Case& c) {
   if (stages && c.model == "vit") config.model.depth = 6;
   if (has("odd")) config.batch = {7, 7, 1};
   if (has("ragged")) t.ragged = 3;
-  if (has("dropout")) config.model.dropout = 0.1, config.model.drop_path = 0.2;
+  if (has("dropout")) {
+    config.model.dropout = 0.1;
+    config.model.drop_path = 0.2;
+  }
   if (has("buckets")) config.parallel.bucket_mb = 0.004;
   if (has("no_overlap")) config.parallel.overlap = false;
   if (has("lamb")) config.optim.name = "lamb";
