@@ -174,13 +174,14 @@ Seeds pngs() {
   };
   const std::vector<std::uint32_t> colours(128, 0x102030);
   for (const bool interlaced : {false, true}) {
-    add(8, SPNG_COLOR_TYPE_TRUECOLOR, 24, interlaced),
-        add(16, SPNG_COLOR_TYPE_TRUECOLOR_ALPHA, 64, interlaced);
-    add(2, SPNG_COLOR_TYPE_GRAYSCALE, 2, interlaced),
-        add(8, SPNG_COLOR_TYPE_INDEXED, 8, interlaced, colours, {7, 9});
+    add(8, SPNG_COLOR_TYPE_TRUECOLOR, 24, interlaced);
+    add(16, SPNG_COLOR_TYPE_TRUECOLOR_ALPHA, 64, interlaced);
+    add(2, SPNG_COLOR_TYPE_GRAYSCALE, 2, interlaced);
+    add(8, SPNG_COLOR_TYPE_INDEXED, 8, interlaced, colours, {7, 9});
   }
-  add(1, SPNG_COLOR_TYPE_GRAYSCALE, 1), add(16, SPNG_COLOR_TYPE_GRAYSCALE, 16),
-      add(8, SPNG_COLOR_TYPE_GRAYSCALE_ALPHA, 16);
+  add(1, SPNG_COLOR_TYPE_GRAYSCALE, 1);
+  add(16, SPNG_COLOR_TYPE_GRAYSCALE, 16);
+  add(8, SPNG_COLOR_TYPE_GRAYSCALE_ALPHA, 16);
   add(4, SPNG_COLOR_TYPE_INDEXED, 4, false, {0, 0xffffff});
   return out;
 }
@@ -316,7 +317,10 @@ void write_all(const fs::path& folder) {
 }  // namespace tessera::fuzz
 
 int main(int argc, char** argv) {
-  if (argc != 2) return std::fprintf(stderr, "usage: fuzz_seeds DIR\n"), 2;
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: fuzz_seeds DIR\n");
+    return 2;
+  }
   tessera::fuzz::write_all(argv[1]);
   return 0;
 }

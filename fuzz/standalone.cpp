@@ -137,7 +137,10 @@ int run_mutants(std::uint64_t count, const fs::path& folder, std::uint64_t seed)
   std::sort(files.begin(), files.end());
   std::vector<std::string> seeds;
   for (const fs::path& file : files) run(seeds.emplace_back(read_file(file)));
-  if (seeds.empty()) return std::fprintf(stderr, "%s holds no seeds\n", folder.c_str()), 2;
+  if (seeds.empty()) {
+    std::fprintf(stderr, "%s holds no seeds\n", folder.c_str());
+    return 2;
+  }
   fuzz::refusals = 0;
   for (std::uint64_t i = 0; i < count; ++i) run(mutant(seeds, Key{seed}.with("mutant").with(i)));
   std::printf("%llu mutants of %zu seeds, %llu refusals\n", static_cast<unsigned long long>(count),
@@ -158,8 +161,10 @@ int main(int argc, char** argv) {
   if (argc >= 4 && std::strcmp(argv[1], "--mutants") == 0)
     return run_mutants(std::strtoull(argv[2], nullptr, 10), argv[3],
                        argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 0);
-  if (argc < 2 || argv[1][0] == '-')
-    return std::fprintf(stderr, "usage: %s FILE... | --mutants N FOLDER [SEED]\n", argv[0]), 2;
+  if (argc < 2 || argv[1][0] == '-') {
+    std::fprintf(stderr, "usage: %s FILE... | --mutants N FOLDER [SEED]\n", argv[0]);
+    return 2;
+  }
   for (int i = 1; i < argc; ++i) {
     run(read_file(argv[i]));
     std::printf("%s: no finding\n", argv[i]);
