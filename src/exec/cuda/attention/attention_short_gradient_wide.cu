@@ -42,8 +42,8 @@ struct WideMemory {
   }
 };
 
-// What a thread asks of a head before its turn: chunks of o for D, and the values of its warp's
-// keys, as they lie in memory.
+// Loads of a head that a thread starts before its turn: chunks of o for D, and the values of its
+// warp's keys, as they lie in memory.
 struct Ahead {
   static constexpr int chunks = (wide_queries * 8 + wide_threads - 1) / wide_threads;
   uint4 o[chunks], v[2][2][2];  // v: of 16 keys, rows g and g + 8, halves of the width

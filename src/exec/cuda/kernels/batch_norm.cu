@@ -32,7 +32,7 @@ struct NormOperands {
   W *mean, *rstd;  // results; null: nobody reads them
   double eps;
 };
-// What is added to a norm.
+// The addend of a norm: none, a tensor of values, or a second norm.
 enum class Added { nothing, values, norm };
 
 // Mean, factor and offset of a channel, and for the first block of rows its statistics.

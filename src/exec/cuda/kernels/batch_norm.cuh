@@ -98,7 +98,7 @@ __device__ __forceinline__ ChannelWalk walk_of(const Rows& rows) {
 }
 
 // Visits the rows of this thread, `batch` at a time: load(k, at) for each of them, then use(k, at).
-// What is loaded is under way together, also where results lie over operands.
+// All loads of a batch are under way together, also where results lie over operands.
 template <int batch, class Load, class Use>
 __device__ __forceinline__ void for_rows(const Rows& rows, const ChannelWalk& walk,
                                          const Load& load, const Use& use) {

@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(block_threads, wave_blocks)
   write_parts(rows, walk, sums, parts);
 }
 
-// What the gradients read beside the tensors.
+// Operands that the gradients read beside the tensors.
 template <class W>
 struct Norm {
   const W *mean, *rstd, *gain, *bias;  // the last two where a ReLU follows

@@ -38,7 +38,7 @@ __device__ __forceinline__ W group_sum(W x) {
 }
 
 // The columns of a row that this thread of its group holds: vectors of 16 bytes, `group` apart.
-// What lies behind the row is 0.
+// Elements behind the end of the row are 0.
 template <class T, int group, int per_thread>
 struct Columns {
   static constexpr int vector = per_16_bytes<T>, vectors = per_thread / vector;

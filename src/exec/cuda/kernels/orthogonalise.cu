@@ -45,8 +45,8 @@ __device__ void take_off(double* x, const double* basis, int count, std::int64_t
   }
 }
 
-// What of x is at right angles to all of the basis, with length 1; false when there is next to
-// nothing.
+// Leaves in x its part at right angles to all of the basis, with length 1; false when that part is
+// next to nothing.
 __device__ bool stands_apart(double* x, const double* basis, std::int64_t columns,
                              std::int64_t rows) {
   const double before = length_of(x, rows);

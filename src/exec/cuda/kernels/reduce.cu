@@ -12,7 +12,7 @@ namespace {
 
 constexpr int fold_threads = 256;
 
-// What becomes of a sum in the end.
+// The result of a sum of squares: the sum itself, or its alarm (alarm_of of exec/cpu/kernel.h).
 enum class Answer { sum, alarm };
 
 template <class T, bool square>
@@ -140,7 +140,7 @@ struct RowParts {
 };
 constexpr std::int64_t short_row = 1024;
 
-// What signature and shapes say of a sum.
+// The form of a sum, as its signature and shapes give it.
 struct SumShape {
   enum Kind { rows, columns, any } kind = any;
   std::int64_t outer = 1, row_count = 1, column_count = 1, parts = 1;

@@ -51,7 +51,7 @@ __device__ __forceinline__ Triple split_number(int number, int middle, int inner
   return {rest / middle, rest % middle, number % inner};
 }
 
-// What the pixel (image, p, q) of the results reads under a tap.
+// The value that the pixel (image, p, q) of the results reads under a tap.
 template <class T>
 __device__ __forceinline__ Wide<T> under_tap(const Geometry& g, const T* images, Triple pixel,
                                              Triple tap) {

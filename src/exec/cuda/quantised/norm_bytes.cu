@@ -28,7 +28,7 @@ struct NormBytes {
   ir::DType to;
 };
 
-// What each thread knows of its row: its columns, and then the normalised ones.
+// Fills v with the thread's columns of its row, normalised.
 template <class R, int per_thread>
 __device__ __forceinline__ void normalised_row(const NormBytes<R>& a, std::int64_t row,
                                                float (&v)[per_thread]) {
