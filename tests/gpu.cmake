@@ -48,7 +48,7 @@ gpu_test(gpu_ops ops */OnDevice.*/cuda)
 gpu_test(gpu_ops_without_cudnn ops */OnDevice.*/cuda WITH TESSERA_CUDNN=0)
 gpu_test(gpu_ops_by_hand ops
   */Reference.*/cuda:*/Window.*/cuda:*/Special.*/cuda:*/Alarm.*/cuda:*/Fused.*/cuda:*/BatchNorm.*/cuda:*/Normalise.*/cuda:*/AugmentOp.*/cuda:*/ScaleViews.*/cuda)
-gpu_test(gpu_shapes exec */RandomShapes.*/cuda:*/RandomOps.*/cuda)
+gpu_test(gpu_shapes exec */RandomShapes.*/cuda:*/RandomOps.*/cuda:*/Addend.*/cuda)
 gpu_test(gpu_goldens cuda OnCardGoldens.*)
 gpu_test(gpu_goldens_without_cudnn cuda OnCardGoldens.* WITH TESSERA_CUDNN=0)
 gpu_test(gpu_traces cuda OnCardTraces.*)

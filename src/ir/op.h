@@ -106,6 +106,8 @@ struct OpDef {
   CostRule cost = nullptr;            // null: no FLOPs
   ViewRule view = nullptr;            // results may share operand 0's storage
   std::vector<Alias> may_alias = {};  // result may overwrite the operand when it is its last use
+  // The same, but only kernels of which Target::overwrites says so can do it.
+  std::vector<Alias> some_alias = {};
   bool gathers =
       false;  // operands may be produced directly inside the result's storage (stack, pack)
   Signature signature = nullptr;  // null: `sig`, or the attribute

@@ -169,6 +169,7 @@ std::vector<OpDef> conv_rows() {
        .infer = infer_conv,
        .vjp = conv_vjp,
        .cost = conv_cost,
+       .some_alias = {{0, 4}},
        .signature = conv_signature,
        .linear = {0, 1},
        .low = "l"},

@@ -57,6 +57,9 @@ std::string ops::markdown() {
       storage += std::to_string(from);
       result = to;
     }
+    for (const auto& [to, from] : row.some_alias)
+      storage += (storage.empty() ? "" : ", ") + std::string("on some targets result ") +
+                 std::to_string(to) + " over operand " + std::to_string(from);
     const std::string sig =
         row.signature ? row.signature(ir::default_attrs(row.op), 0) : std::string(row.sig);
     out += "| `" + std::string(ir::name(row.op)) + "` | " +

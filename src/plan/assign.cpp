@@ -182,11 +182,20 @@ struct Assigner {
       }
   }
 
+  // The pairs of a result and an operand that the kernel of this equation takes in one place.
+  std::vector<OpDef::Alias> aliases(const Eqn& e) const {
+    std::vector<OpDef::Alias> pairs = def(e.op).may_alias;
+    if (target.overwrites)
+      for (const OpDef::Alias& alias : def(e.op).some_alias)
+        if (target.overwrites(e.op, e.attrs, p.types(e.in), alias)) pairs.push_back(alias);
+    return pairs;
+  }
+
   // A result may take a dying operand's bytes: its own donated input, or an arena value that
   // nothing needs any more.
   bool in_place(const Eqn& e, int i, std::size_t r) {
     const Var v = e.out[r];
-    for (const OpDef::Alias& alias : def(e.op).may_alias) {
+    for (const OpDef::Alias& alias : aliases(e)) {
       if (static_cast<std::size_t>(alias.out) != r ||
           static_cast<std::size_t>(alias.in) >= e.in.size())
         continue;

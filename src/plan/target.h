@@ -43,6 +43,11 @@ struct Target {
   // Whether kernels read memory of the host where they must: then weights that only what is made
   // once reads rest there (set_aside in prepare.h).
   bool reaches_host = false;
+  // Whether the kernel reads the operand of this pair of the op's some_alias before it writes the
+  // result over it. Empty: never.
+  std::function<bool(ir::Op, const ir::Attrs&, const std::vector<ir::Type>& in,
+                     const ir::OpDef::Alias&)>
+      overwrites{};
   // Whether a kernel of the op takes and gives elements of this type. Empty: always.
   std::function<bool(ir::Op, ir::DType)> supports{};
 

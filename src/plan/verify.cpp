@@ -133,10 +133,11 @@ void check_overlaps(const Step& step) {
     for (std::size_t k = 0; k < step.in.size(); ++k) {
       const Slot& x = step.in[k];
       if (!overlap(x, y)) continue;
-      const bool listed =
-          std::any_of(row.may_alias.begin(), row.may_alias.end(), [&](const OpDef::Alias& a) {
-            return static_cast<std::size_t>(a.out) == r && static_cast<std::size_t>(a.in) == k;
-          });
+      const auto is_pair = [&](const OpDef::Alias& a) {
+        return static_cast<std::size_t>(a.out) == r && static_cast<std::size_t>(a.in) == k;
+      };
+      const bool listed = std::any_of(row.may_alias.begin(), row.may_alias.end(), is_pair) ||
+                          std::any_of(row.some_alias.begin(), row.some_alias.end(), is_pair);
       const bool part = step.op == Op::reduce_scatter &&
                         y.offset == x.offset + own_part(std::get<Collective>(step.attrs), x.type);
       CHECK((listed && x.offset == y.offset && x.type.bytes() == y.type.bytes()) ||

@@ -30,6 +30,8 @@ plan::Target target_for(const Limits& limits) {
                 return rule ? rule(attrs, in, operand, limits) : plan::PackedForm{};
               },
           .reaches_host = true,
+          .overwrites = [](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in,
+                           const ir::OpDef::Alias&) { return overwrites(op, attrs, in); },
           .supports =
               [arch = limits.arch](ir::Op op, ir::DType dtype) {
                 expect_dtype(arch, dtype);

@@ -48,7 +48,8 @@ struct Context {
 struct Call {
   ir::Op op;
   const ir::Attrs& attrs;
-  // Result i may share the storage of operand j only where the op's row says may_alias.
+  // Result i may share the storage of operand j only where the op's row says may_alias, or
+  // some_alias and overwrites().
   std::span<const Tensor> in, out;
   cudaStream_t stream = nullptr;
   std::byte* workspace = nullptr;  // as many bytes as the rule asked for, 256-byte aligned
@@ -96,6 +97,8 @@ struct KernelRow {
 };
 const KernelRow& kernel(ir::Op op);         // table.cpp
 bool supports(ir::Op op, ir::DType dtype);  // whether its kernels take elements of this type
+// Whether its kernel takes a pair of the op's some_alias in one place (plan/target.h).
+bool overwrites(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in);
 
 // Declared once for every op: the kernel, its workspace rule and what it packs. A family defines
 // those that table.cpp names.

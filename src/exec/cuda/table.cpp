@@ -2,6 +2,7 @@
 #include <array>
 
 #include "exec/cuda/kernel.h"
+#include "exec/cuda/products/conv.h"
 
 namespace tessera::exec::cuda {
 
@@ -59,6 +60,10 @@ const KernelRow& kernel(ir::Op op) { return rows[static_cast<std::size_t>(op)]; 
 bool supports(ir::Op op, ir::DType dtype) {
   if (op == ir::Op::conv && dtype == ir::DType::i8) return false;
   return kernel(op).run != nullptr || ir::def(op).crosses != ir::Crossing::none;
+}
+
+bool overwrites(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in) {
+  return op == ir::Op::conv && conv_adds_in_place(attrs, in);
 }
 
 }  // namespace tessera::exec::cuda

@@ -217,16 +217,14 @@ void run_dnn(const ConvJob& job, const DnnPlan& plan) {
 
 void run_plain(const ConvJob& job) {
   const Call& call = job.call;
-  const bool forward = job.pass == ConvPass::forward;
-  void* const out = forward                            ? job.results
-                    : job.pass == ConvPass::input_grad ? job.images
-                                                       : job.filters;
-  const void* first = forward ? job.images : job.results;
-  const void* second = job.pass == ConvPass::filter_grad ? job.images : job.filters;
+  if (job.pass == ConvPass::forward)
+    return conv_plain(job.sizes, job.dtype, job.images, job.filters, job.finish, call.stream);
+  const bool input = job.pass == ConvPass::input_grad;
   const int64_t parts = parts_of(job.pass, job.sizes, job.dtype, call.context.limits);
-  conv_plain(job.pass, job.sizes, job.dtype, first, second, out,
-             parts > 0 && parts <= call.workspace_bytes ? call.workspace : nullptr,
-             call.context.limits, call.stream);
+  conv_plain_grad(job.pass, job.sizes, job.dtype, job.results, input ? job.filters : job.images,
+                  input ? job.images : job.filters,
+                  parts > 0 && parts <= call.workspace_bytes ? call.workspace : nullptr,
+                  call.context.limits, call.stream);
 }
 
 ConvKept make_kept(const ConvJob& job) {
@@ -239,7 +237,9 @@ ConvKept make_kept(const ConvJob& job) {
   if (is_product(s)) {
     if (job.finish.scale && job.dtype != ir::DType::f64)
       made.blas = plan_product(job, made.alignments, true);
-    if (!made.blas) made.blas = plan_product(job, made.alignments, false);
+    // A pass behind the product would find its result where the addend was.
+    const bool over_addend = job.finish.addend && job.finish.addend == job.results;
+    if (!made.blas && !over_addend) made.blas = plan_product(job, made.alignments, false);
   } else if (context.dnn && context.limits.dnn && job.dtype != ir::DType::f64)
     made.dnn = plan_dnn(job, made.alignments);
   return made;
@@ -250,13 +250,16 @@ bool run_job(const ConvJob& job) {
   const ConvKept& kept = job.call.once<ConvKept>([&] { return make_kept(job); });
   // Another copy of the plan's memory may be aligned less far; the kernel of our own takes that.
   const bool aligned = alignments_of(job).cover(kept.alignments);
-  if (kept.blas && aligned)
+  if (kept.blas && aligned) {
     run_product(job, *kept.blas);
-  else if (kept.dnn && aligned)
+    return kept.blas->product().bias;
+  }
+  if (kept.dnn && aligned) {
     run_dnn(job, *kept.dnn);
-  else
-    run_plain(job);
-  return kept.blas && aligned && kept.blas->product().bias;
+    return false;
+  }
+  run_plain(job);
+  return true;
 }
 
 ConvJob forward_job(const Call& call) {
@@ -307,6 +310,12 @@ void choose_conv(const Call& call) {
   (void)make_kept(call.op == ir::Op::conv              ? forward_job(call)
                   : call.op == ir::Op::conv_input_grad ? input_grad_job(call)
                                                        : filter_grad_job(call));
+}
+
+bool conv_adds_in_place(const ir::Attrs& attrs, std::span<const ir::Type> in) {
+  const auto& attr = std::get<ir::Conv>(attrs);
+  const bool tap = in[1].shape[0] == 1 && in[1].shape[1] == 1;
+  return tap && attr.stride == 1 && attr.pad == 0 && in[0].dtype != ir::DType::f64;
 }
 
 void run_conv(const Call& call) {

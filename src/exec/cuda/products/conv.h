@@ -19,22 +19,29 @@ struct ConvSizes {
   std::int64_t results() const { return b * p * q * o; }
 };
 
+// Whether the result may be written over the addend: where the convolution is a product, which adds
+// what it has read of an element before it writes that.
+bool conv_adds_in_place(const ir::Attrs& attrs, std::span<const ir::Type> in);
+
 // Parts into which the sum over pixels of a filter gradient is cut: each is made by other blocks,
 // and they are added in order.
 std::int64_t conv_parts(const ConvSizes& sizes, const Limits& limits);
-// forward: images, filters -> results; input_grad: results, filters -> images; filter_grad:
-// results, images -> filters, with `parts` (of conv_parts; null where there is one) as scratch for
-// that many filters in f32, or f64 beside f64.
-void conv_plain(ConvPass pass, const ConvSizes& sizes, ir::DType dtype, const void* first,
-                const void* second, void* out, void* parts, const Limits& limits,
-                cudaStream_t stream);
-
 // y = relu(y scale + offset + addend); scale and offset (f32, or f64 beside f64) go together.
 struct ConvFinish {
   void* y = nullptr;
   const void *scale = nullptr, *offset = nullptr, *addend = nullptr;  // null: none
   bool relu = false;
 };
+
+// images, filters -> results, finished; the addend may lie where the result goes.
+void conv_plain(const ConvSizes& sizes, ir::DType dtype, const void* images, const void* filters,
+                const ConvFinish& finish, cudaStream_t stream);
+// input_grad: results, filters -> images; filter_grad: results, images -> filters, with `parts` (of
+// conv_parts; null where there is one) as scratch for that many filters in f32, or f64 beside f64.
+void conv_plain_grad(ConvPass pass, const ConvSizes& sizes, ir::DType dtype, const void* first,
+                     const void* second, void* out, void* parts, const Limits& limits,
+                     cudaStream_t stream);
+
 void finish_conv(const ConvFinish& finish, const ConvSizes& sizes, ir::DType dtype,
                  cudaStream_t stream);
 

@@ -115,11 +115,27 @@ __device__ __forceinline__ void load_tiles(const Geometry& g, const T* first, co
   }
 }
 
+// The operands that a result of a forward pass meets on its way out.
+template <class T>
+struct Ending {
+  const Wide<T>*scale = nullptr, *offset = nullptr;
+  const T* addend = nullptr;
+  bool relu = false;
+
+  __device__ __forceinline__ T of(Wide<T> z, std::int64_t at, std::int64_t channel) const {
+    if (scale) z = z * scale[channel] + offset[channel];
+    if (addend) z += widen(addend[at]);
+    if (relu && z < Wide<T>(0)) z = Wide<T>(0);  // a NaN stays
+    return narrow<T>(z);
+  }
+};
+
 // A block makes 64 x 64 elements, a thread 4 x 4 of them at distances of 16. `parts`: the sum over
 // a part of the depth, blockIdx.z of gridDim.z, goes there; null: the whole goes to `out`.
 template <ConvPass pass, class T>
 __global__ void __launch_bounds__(conv_threads)
-    conv_kernel(Geometry g, const T* first, const T* second, T* out, Wide<T>* parts) {
+    conv_kernel(Geometry g, const T* first, const T* second, T* out, Wide<T>* parts,
+                Ending<T> ending) {
   using W = Wide<T>;
   __shared__ W left[conv_depth][conv_tile + 1], right[conv_depth][conv_tile + 1];
   const unsigned across = (g.cols + conv_tile - 1) / conv_tile;
@@ -157,7 +173,7 @@ __global__ void __launch_bounds__(conv_threads)
       if (parts)
         parts[(base + m) * g.cols + n] = sum[i][j];
       else
-        out[m * g.cols + n] = narrow<T>(sum[i][j]);
+        out[m * g.cols + n] = ending.of(sum[i][j], m * g.cols + n, n);
     }
 }
 
@@ -174,7 +190,7 @@ __global__ void add_filter_parts_kernel(std::int64_t elements, std::int64_t coun
 
 template <ConvPass pass, class T>
 void launch_conv(const ConvSizes& sizes, const void* first, const void* second, void* out,
-                 void* parts, std::int64_t count, cudaStream_t stream) {
+                 void* parts, std::int64_t count, const Ending<T>& ending, cudaStream_t stream) {
   const Geometry g = geometry_of(pass, sizes);
   const std::int64_t tiles = ((static_cast<std::int64_t>(g.rows) + conv_tile - 1) / conv_tile) *
                              ((static_cast<std::int64_t>(g.cols) + conv_tile - 1) / conv_tile);
@@ -182,7 +198,7 @@ void launch_conv(const ConvSizes& sizes, const void* first, const void* second, 
   const dim3 grid(static_cast<unsigned>(tiles), 1, static_cast<unsigned>(count));
   conv_kernel<pass, T><<<grid, conv_threads, 0, stream>>>(
       g, static_cast<const T*>(first), static_cast<const T*>(second), static_cast<T*>(out),
-      count > 1 ? static_cast<Wide<T>*>(parts) : nullptr);
+      count > 1 ? static_cast<Wide<T>*>(parts) : nullptr, ending);
   launched("conv (plain)");
   if (count == 1) return;
   const std::int64_t elements = sizes.filters();
@@ -202,25 +218,27 @@ std::int64_t conv_parts(const ConvSizes& s, const Limits& limits) {
                                   std::max<std::int64_t>(1, most));
 }
 
-void conv_plain(ConvPass pass, const ConvSizes& sizes, ir::DType dtype, const void* first,
-                const void* second, void* out, void* parts, const Limits& limits,
-                cudaStream_t stream) {
+void conv_plain(const ConvSizes& sizes, ir::DType dtype, const void* images, const void* filters,
+                const ConvFinish& finish, cudaStream_t stream) {
+  if (sizes.results() == 0) return;
   with_float(dtype, [&]<class T>(T) {
-    switch (pass) {
-      case ConvPass::forward:
-        if (sizes.results() > 0)
-          launch_conv<ConvPass::forward, T>(sizes, first, second, out, nullptr, 1, stream);
-        return;
-      case ConvPass::input_grad:
-        if (sizes.images() > 0)
-          launch_conv<ConvPass::input_grad, T>(sizes, first, second, out, nullptr, 1, stream);
-        return;
-      case ConvPass::filter_grad:
-        if (sizes.filters() > 0)
-          launch_conv<ConvPass::filter_grad, T>(sizes, first, second, out, parts,
-                                                parts ? conv_parts(sizes, limits) : 1, stream);
-        return;
-    }
+    const Ending<T> ending{.scale = static_cast<const Wide<T>*>(finish.scale),
+                           .offset = static_cast<const Wide<T>*>(finish.offset),
+                           .addend = static_cast<const T*>(finish.addend),
+                           .relu = finish.relu};
+    launch_conv<ConvPass::forward, T>(sizes, images, filters, finish.y, nullptr, 1, ending, stream);
+  });
+}
+
+void conv_plain_grad(ConvPass pass, const ConvSizes& sizes, ir::DType dtype, const void* first,
+                     const void* second, void* out, void* parts, const Limits& limits,
+                     cudaStream_t stream) {
+  with_float(dtype, [&]<class T>(T) {
+    if (pass == ConvPass::input_grad && sizes.images() > 0)
+      launch_conv<ConvPass::input_grad, T>(sizes, first, second, out, nullptr, 1, {}, stream);
+    if (pass == ConvPass::filter_grad && sizes.filters() > 0)
+      launch_conv<ConvPass::filter_grad, T>(sizes, first, second, out, parts,
+                                            parts ? conv_parts(sizes, limits) : 1, {}, stream);
   });
 }
 
