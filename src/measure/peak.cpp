@@ -275,4 +275,10 @@ Peak peak_on(const std::string& device, const std::string& dtype, const Ranks& r
   return out;
 }
 
+void measure_cards(const config::Config& config, const Ranks& ranks) {
+  const std::string device = config::in_short(config);
+  if (device != "cpu")
+    peak_on(device, multiplies_in(config), ranks, static_cast<int>(config.run.threads));
+}
+
 }  // namespace tessera::run

@@ -55,5 +55,7 @@ Peak peak_of(const Ranks& ranks, int threads, const nlohmann::json& before = nul
 // rank has the peak of its own, measured in turn.
 Peak peak_on(const std::string& device, const std::string& dtype, const Ranks& ranks, int threads,
              const nlohmann::json& before = nullptr);
+// Measures cards while they have memory to spare: behind this peak_on knows what they can do.
+void measure_cards(const config::Config& config, const Ranks& ranks);
 
 }  // namespace tessera::run

@@ -206,6 +206,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     config.model.head_init = "normal";  // a head of zeros would hide every difference
   const bool infer = options.what == "infer";
   settle_stages(config, world);
+  measure_cards(config, ranks);
   Session session(config, {}, world, infer ? Use::inference : Use::training);
   const models::ModelConfig& m = config.model;
   const std::vector<std::uint8_t> images = random_pixels(m, options.batch);

@@ -48,6 +48,16 @@ TEST_F(OnCardMemory, IsTakenAsPlanned) {
   }
 }
 
+TEST_F(OnCardMemory, OnceMeasuredACardMayBeFull) {
+  const exec::DeviceInfo card = exec::device_info("cuda", 1);
+  const double before = card.peak_gflops("bf16").gflops;
+  void* rest = nullptr;
+  ASSERT_EQ(::cudaMalloc(&rest, static_cast<std::size_t>(free_bytes() - 4 * mib)), cudaSuccess);
+  EXPECT_EQ(card.peak_gflops("bf16").gflops, before);
+  EXPECT_GT(before, 0);
+  EXPECT_EQ(::cudaFree(rest), cudaSuccess);
+}
+
 TEST_F(OnCardMemory, OfTheHostIsAsExplained) {
   run::Session session(preset_on("cuda", "vit_micro", "f32", 16));
   std::int64_t pinned = 0;

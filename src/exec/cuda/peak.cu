@@ -3,8 +3,11 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <utility>
 
 #include "exec/cuda/card.h"
 #include "exec/cuda/handles.h"
@@ -117,10 +120,9 @@ std::string how_peak_is_measured(std::string_view dtype) {
          "shortest of 7; of one rank";
 }
 
-double measure_peak_gflops(std::string_view dtype) {
-  if (dtype == "fp8") return measure_peak_gflops("bf16");
-  const Card& card = own_card();
-  must(::cudaSetDevice(card.index), "take hold of the card");
+namespace {
+
+double peak_now(const Card& card, std::string_view dtype) {
   if (dtype == "bf16" || dtype == "f16")
     if (const double found = product_gflops(ir::parse_dtype(dtype), 8192); found > 0) return found;
   if (dtype == "f64")
@@ -134,6 +136,20 @@ double measure_peak_gflops(std::string_view dtype) {
     launched("multiply_add");
   });
   return 2.0 * chains * turns * threads_of_block * blocks / seconds * 1e-9;
+}
+
+}  // namespace
+
+double measure_peak_gflops(std::string_view dtype) {
+  if (dtype == "fp8") return measure_peak_gflops("bf16");
+  static std::mutex one;
+  static std::map<std::pair<int, std::string>, double> known;
+  const std::lock_guard lock(one);
+  const Card& card = own_card();
+  must(::cudaSetDevice(card.index), "take hold of the card");
+  double& peak = known[{card.index, std::string(dtype)}];
+  if (peak == 0) peak = peak_now(card, dtype);
+  return peak;
 }
 
 double measure_copy_gbytes() {
