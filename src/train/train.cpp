@@ -82,6 +82,7 @@ class Trainer {
       prepare();
     });
     settle_stages(state_.config, state_.ranks.world());
+    measure_cards(state_.config, state_.ranks);
     comm::Heartbeat::doing("compiling");
     state_.session =
         std::make_unique<Session>(state_.config, transforms::RunOptions{}, state_.ranks.world());
