@@ -16,7 +16,7 @@ constexpr bool is_gradient(Soft op) {
 
 constexpr int soft_threads = 256;
 
-// The term of one element in the sum of its row: u is x or y, g the gradient, top the row's maximum.
+// An element's term in the sum of its row: u is x or y, g the gradient, top the row's maximum.
 template <Soft op, class W>
 __device__ __forceinline__ W soft_term(W u, W g, W top) {
   if constexpr (op == Soft::softmax_grad)
