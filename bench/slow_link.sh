@@ -2,7 +2,8 @@
 # What a slow link between two hosts costs a data-parallel training, with each way to add up and
 # each compression (root only):
 #
-#   bench/slow_link.sh BUILD [RATE=1gbit] [STEPS=20] [ROWS=.] [DELAY=0] > bench/results/slow_link_MACHINE_DATE.md
+#   bench/slow_link.sh BUILD [RATE=1gbit] [STEPS=20] [ROWS=.] [DELAY=0] \
+#     > bench/results/slow_link_MACHINE_DATE.md
 #
 # ROWS: a regular expression; only the ways whose names it matches are measured.
 # DELAY: milliseconds that a packet is late, each way (tests/cluster/delay.py).
@@ -91,11 +92,14 @@ print(f"| {name} | {spread([s['step_ms'] for s in steps])} | {spread(exposed)} |
 READ
 }
 
-echo "# Two hosts over $rate, $delay ms late: exposed communication with and without hierarchy and compression"
+echo "# Two hosts over $rate, $delay ms late: exposed communication with and without hierarchy" \
+  "and compression"
 echo
-echo "\`bench/slow_link.sh BUILD $rate $steps . $delay\`, $("$build/tessera" version), $(date -u +%F),"
+echo "\`bench/slow_link.sh BUILD $rate $steps . $delay\`, $("$build/tessera" version)," \
+  "$(date -u +%F),"
 echo "$(nproc) cores with a load of $(cut -d' ' -f1 /proc/loadavg): vit_tiny_cifar, 4 ranks of one"
-echo "thread on two hosts, dp 4, 16 samples an update; medians (least to most) of $((steps - 2)) steps,"
+echo "thread on two hosts, dp 4, 16 samples an update; medians (least to most) of" \
+  "$((steps - 2)) steps,"
 echo "exposed communication of steps 3, 10, 20, ..."
 echo
 echo "| how | step ms | exposed ms | MB sent a step | loss |"

@@ -51,7 +51,8 @@ install(RUNTIME_DEPENDENCY_SET needed
   LIBRARY DESTINATION ${TESSERA_BUNDLE} COMPONENT bundled EXCLUDE_FROM_ALL)
 
 # A library with a path of its own (MPI's) would not look where the program does.
-install(CODE "file(GLOB libraries \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${TESSERA_BUNDLE}/*.so*\")
+install(CODE "set(bundle \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${TESSERA_BUNDLE}\")
+file(GLOB libraries \"\${bundle}/*.so*\")
 foreach(library \${libraries})
   if(NOT IS_SYMLINK \${library})
     file(RPATH_REMOVE FILE \${library})
@@ -92,7 +93,8 @@ set(CPACK_PACKAGE_VENDOR "Tessera developers")
 set(CPACK_PACKAGE_CONTACT "${maintainer}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY
   "trains and runs image classifiers under every parallelisation technique")
-set(CPACK_PACKAGE_DESCRIPTION "Tessera trains and runs image classifiers (ViT, Swin, ResNet) on one or many
+set(CPACK_PACKAGE_DESCRIPTION
+"Tessera trains and runs image classifiers (ViT, Swin, ResNet) on one or many
 processors with data, tensor, pipeline and sequence parallelism, sharded
 optimizers and offloading, and compares the techniques in studies. It reads
 and writes the weights of torchvision, timm and Hugging Face, and writes ONNX.")

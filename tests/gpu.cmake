@@ -46,8 +46,9 @@ function(gpu_test name program filter)
 endfunction()
 gpu_test(gpu_ops ops */OnDevice.*/cuda)
 gpu_test(gpu_ops_without_cudnn ops */OnDevice.*/cuda WITH TESSERA_CUDNN=0)
-gpu_test(gpu_ops_by_hand ops
-  */Reference.*/cuda:*/Window.*/cuda:*/Special.*/cuda:*/Alarm.*/cuda:*/Fused.*/cuda:*/BatchNorm.*/cuda:*/Normalise.*/cuda:*/AugmentOp.*/cuda:*/ScaleViews.*/cuda)
+string(JOIN ":" by_hand */Reference.*/cuda */Window.*/cuda */Special.*/cuda */Alarm.*/cuda
+  */Fused.*/cuda */BatchNorm.*/cuda */Normalise.*/cuda */AugmentOp.*/cuda */ScaleViews.*/cuda)
+gpu_test(gpu_ops_by_hand ops ${by_hand})
 gpu_test(gpu_shapes exec */RandomShapes.*/cuda:*/RandomOps.*/cuda:*/Addend.*/cuda)
 gpu_test(gpu_goldens cuda OnCardGoldens.*)
 gpu_test(gpu_goldens_without_cudnn cuda OnCardGoldens.* WITH TESSERA_CUDNN=0)
@@ -95,8 +96,9 @@ gpu_test(gpu_lost app Failures.LostRanksAreNamed:Failures.AHangInside*)
 gpu_test(gpu_nccl_one_rank cuda OnCardNccl*)
 gpu_test(gpu_nccl_refused app OnCardNcclJobs.*)
 if(TESSERA_NCCL_BUILT)
-  gpu_test(gpu_nccl_lost app
-    Failures.HangsAreNamed:Failures.LostRanksAreNamed:Failures.UnderPlainMpirun:Failures.AHangInside* WITH ${test_nccl})
+  string(JOIN ":" lost Failures.HangsAreNamed Failures.LostRanksAreNamed
+    Failures.UnderPlainMpirun Failures.AHangInside*)
+  gpu_test(gpu_nccl_lost app ${lost} WITH ${test_nccl})
   if(TESSERA_MPI AND MPIEXEC_EXECUTABLE)
     add_executable(nccl_ranks_test nccl/ranks/layouts_test.cpp parallel/world.cpp)
     target_include_directories(nccl_ranks_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})

@@ -14,9 +14,11 @@ cd "$(dirname "$0")/.."
 preset=$1 folder=$2
 shift 2
 launcher=()
-command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+command -v ccache >/dev/null &&
+  launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
 unity=()
-[[ $preset != fuzz && $preset != debug && ! -e $folder/CMakeCache.txt ]] && unity=(-DCMAKE_UNITY_BUILD=ON)
+[[ $preset != fuzz && $preset != debug && ! -e $folder/CMakeCache.txt ]] &&
+  unity=(-DCMAKE_UNITY_BUILD=ON)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 cmake --preset "$preset" "${launcher[@]}" "${unity[@]}" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
@@ -30,7 +32,12 @@ rarely() {  # what is not progress (errors above all), and of the progress a lin
   local next=$((SECONDS + 30)) line
   while IFS= read -r line; do
     case $line in
-      '@'*) if ((SECONDS >= next)); then printf '  building: %s\n' "${line#@}"; next=$((SECONDS + 30)); fi ;;
+      '@'*)
+        if ((SECONDS >= next)); then
+          printf '  building: %s\n' "${line#@}"
+          next=$((SECONDS + 30))
+        fi
+        ;;
       'ninja: Entering directory'* | 'ninja: no work to do.') ;;
       *) printf '%s\n' "$line" ;;
     esac

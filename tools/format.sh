@@ -3,7 +3,8 @@
 #
 #   tools/format.sh           rewrite the files that differ
 #   tools/format.sh --check   change nothing; exit status 1 and a list when files differ
-#   tools/format.sh --can     exit status 0 when the version that counts is here, else say what is missing and 1
+#   tools/format.sh --can     exit status 0 when the version that counts is here, else say what is
+#                             missing and 1
 #
 # Versions of clang-format lay the same code out differently, so only version 14 (Debian 12) counts;
 # ./setup installs it.
@@ -19,12 +20,17 @@ for name in "clang-format-$version" clang-format; do
   fi
 done
 if [[ ! $format ]]; then
-  echo "format: clang-format $version is not here$(command -v clang-format >/dev/null && echo " ($(clang-format --version) is)");" \
+  found=
+  command -v clang-format >/dev/null && found=" ($(clang-format --version) is)"
+  echo "format: clang-format $version is not here$found;" \
     "other versions lay code out differently; ./setup installs it" >&2
   exit 1
 fi
 
-files() { find src tests fuzz -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z; }
+files() {
+  find src tests fuzz -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) \
+    -print0 | sort -z
+}
 each() { files | xargs -0 -n 32 -P "${TESSERA_JOBS:-$(nproc)}" "$format" --style=file "$@"; }
 case ${1:-} in
   '') each -i ;;
@@ -42,6 +48,6 @@ case ${1:-} in
     echo "format: these files differ, each at the line shown; tools/format.sh rewrites them" >&2
     exit 1
     ;;
-  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0" ;;
+  -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" ;;
   *) echo "format: unknown option $1 (see --help)" >&2; exit 2 ;;
 esac

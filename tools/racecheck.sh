@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs a program under compute-sanitizer's racecheck: tools/racecheck.sh SANITIZER PROGRAM ARGUMENT...
+# Runs a program under compute-sanitizer's racecheck:
+#
+#   tools/racecheck.sh SANITIZER PROGRAM ARGUMENT...
 #
 # Fails where the program fails, where racecheck itself does, and where a hazard lies in a kernel of
 # our own. Hazards inside kernels of NVIDIA's libraries are counted and passed over: cuBLASLt's
-# products of eight bits have some, their results are right, and nobody here can mend them. (To leave
-# such kernels out of the check is no way: the tool then fails to run them.)
+# products of eight bits have some, their results are right, and nobody here can mend them. (To
+# leave such kernels out of the check is no way: the tool then fails to run them.)
 set -uo pipefail
 sanitizer=$1
 shift
@@ -17,9 +19,11 @@ libraries='nvjet|cudnn|cutlass|xmma|cublas'
 hazards=$(grep -cE '^=+ .*(Race reported between|hazard detected at)' "$log")
 ours=$(grep -E '^=+ .*(Race reported between|hazard detected at)' "$log" | grep -cvE "$libraries")
 summary=$(grep -cE '^=+ RACECHECK SUMMARY' "$log")
-if ((status || ours || !summary || hazards >= 10000)) || grep -q 'Internal Sanitizer Error' "$log"; then
+if ((status || ours || !summary || hazards >= 10000)) ||
+    grep -q 'Internal Sanitizer Error' "$log"; then
   cat "$log"
-  echo "racecheck: FAILED: the program ended with $status, $ours of $hazards hazards are in kernels of our own"
+  echo "racecheck: FAILED: the program ended with $status, $ours of $hazards hazards are in" \
+    "kernels of our own"
   exit 1
 fi
 grep -E '^\[|no card here' "$log"

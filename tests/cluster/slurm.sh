@@ -1,17 +1,24 @@
 #!/usr/bin/env bash
-# A real Slurm of two nodes on this machine, in a folder of its own, and what a training must do under it (root only):
+# A real Slurm of two nodes on this machine, in a folder of its own, and what a training must do
+# under it (root only):
 #
-#   tests/cluster/slurm.sh BUILD [TRANSCRIPT]     exit status 0: everything held; 77: there is no Slurm here
+#   tests/cluster/slurm.sh BUILD [TRANSCRIPT]     exit status 0: everything held; 77: there is no
+#                                                 Slurm here
 #
-# srun over both nodes gives the bits of `--np`; a study scales over them; sbatch with --signal=USR1@ saves, ends with 75 and goes on when it is requeued; a job of
-# a partition with precedence preempts one that goes on afterwards; scancel loses nothing; the job file for cards is one that Slurm takes.
+# srun over both nodes gives the bits of `--np`; a study scales over them; sbatch with
+# --signal=USR1@ saves, ends with 75 and goes on when it is requeued; a job of a partition with
+# precedence preempts one that goes on afterwards; scancel loses nothing; the job file for cards is
+# one that Slurm takes.
 # Everything that was started ends with the script.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=$(realpath "${1:?the build folder}")
 transcript=${2:-/dev/null}
 for tool in munged slurmctld slurmd sbatch srun scontrol; do
-  PATH=$PATH:/usr/sbin command -v $tool >/dev/null || { echo "slurm.sh: not run: $tool not found (Debian: slurm-wlm, munge)"; exit 77; }
+  PATH=$PATH:/usr/sbin command -v $tool >/dev/null || {
+    echo "slurm.sh: not run: $tool not found (Debian: slurm-wlm, munge)"
+    exit 77
+  }
 done
 ((EUID == 0)) || { echo "slurm.sh: not run: slurmd needs root"; exit 77; }
 export PATH=$PATH:/usr/sbin
@@ -29,7 +36,10 @@ finish() {
   sleep 1
   for ((i = ${#daemons[@]} - 1; i >= 0; --i)); do kill "${daemons[$i]}" 2>/dev/null || true; done
   sleep 3  # a slurmd that still waits for a step waits for ever
-  for pid in "${daemons[@]}"; do kill -9 "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done
+  for pid in "${daemons[@]}"; do
+    kill -9 "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+  done
   rm -rf "$work"
 }
 trap finish EXIT
@@ -38,7 +48,8 @@ start_cluster() {
   mkdir "$work/state" "$work/n1" "$work/n2" "$work/tmp-n1" "$work/tmp-n2" "$work/munge"
   dd if=/dev/urandom of="$work/munge/key" bs=1024 count=1 status=none
   chmod 400 "$work/munge/key"
-  munged --foreground --force --key-file="$work/munge/key" --socket="$work/munge/socket" --pid-file="$work/munge/pid" \
+  munged --foreground --force --key-file="$work/munge/key" --socket="$work/munge/socket" \
+    --pid-file="$work/munge/pid" \
     --log-file="$work/munge/log" --seed-file="$work/munge/seed" &
   daemons+=($!)
   cat >"$work/slurm.conf" <<CONF
@@ -99,14 +110,15 @@ same() { cmp -s "$1/weights.safetensors" "$2/weights.safetensors"; }
 restarted() { (($(scontrol show job "$1" | sed -n 's/.*Restarts=\([0-9]*\).*/\1/p') >= $2)); }
 
 tessera=$build/tessera
-tiny=(--model vit_micro --set model.depth=1 --set data.train_size=512 --set data.test_size=32 --global-batch 32 --threads 1
-  --set run.eval_every=0 --set checkpoint.every=50 --quiet)
+tiny=(--model vit_micro --set model.depth=1 --set data.train_size=512 --set data.test_size=32
+  --global-batch 32 --threads 1 --set run.eval_every=0 --set checkpoint.every=50 --quiet)
 submit() {  # submit NAME SBATCH-OPTION... -- TRAIN-ARGUMENT...: the number of the job, of $file
   local name=$1 options=()
   shift
   while [[ $1 != -- ]]; do options+=("$1"); shift; done
   shift
-  TESSERA=$tessera sbatch --parsable --chdir="$work" --output="$work/$name.log" "${options[@]}" "$PWD/deploy/${file:-slurm_cpu.sbatch}" "$@"
+  TESSERA=$tessera sbatch --parsable --chdir="$work" --output="$work/$name.log" "${options[@]}" \
+    "$PWD/deploy/${file:-slurm_cpu.sbatch}" "$@"
 }
 
 start_cluster
@@ -130,7 +142,8 @@ hold "srun" pasted '^srun -N 2'
 hold "its run came to its end" test "$(ls "$work"/runs/*/summary.json | wc -l)" = 1
 rm -rf "$work/runs"
 pasted '^sbatch --nodes=2' >"$work/submitted"
-hold "sbatch" wait_for 90 in_state "$(sed -n 's/Submitted batch job //p' "$work/submitted")" COMPLETED
+hold "sbatch" wait_for 90 in_state "$(sed -n 's/Submitted batch job //p' "$work/submitted")" \
+  COMPLETED
 hold "its run came to its end" test "$(ls "$work"/runs/*/summary.json | wc -l)" = 1
 
 say; say "== a study: strong and weak scaling on one and two nodes, each run a srun"
@@ -138,7 +151,8 @@ launches() { grep -c 'launch task' "$work/$1.log" || true; }
 before=$(launches n2)
 status=0; run "$tessera" study studies/small/slurm.toml --out "$work/study" || status=$?
 hold "every run is done (exit status $status)" test $status = 0
-hold "strong and weak, on one and two nodes, three times each" test "$(ls -d "$work"/study/runs/*/*-r[0-9]* | wc -l)" = 12
+hold "strong and weak, on one and two nodes, three times each" \
+  test "$(ls -d "$work"/study/runs/*/*-r[0-9]* | wc -l)" = 12
 hold "the second node has had a rank of six runs" test $(($(launches n2) - before)) -ge 6
 
 # Enough steps to be interrupted, as many as this machine does in three quarters of a minute.
@@ -161,12 +175,14 @@ hold "it saved and ended with 75" grep -q "tessera ended with 75" "$work/low.log
 hold "its weights are those of a run that nobody disturbed" same "$work/low" "$work/whole"
 
 say; say "== a time limit: --signal=USR1@ comes before it"
-# The signal comes when Slurm gets to it, so the run has no end until it has come: how many steps it has stands in a file.
+# The signal comes when Slurm gets to it, so the run has no end until it has come: how many steps it
+# has stands in a file.
 constant=("${tiny[@]}" --set lr.schedule=constant --set lr.warmup=0)
 echo 1000000 >"$work/length"
 printf '#!/bin/bash\nexec %q "$@" --steps "$(cat %q)"\n' "$tessera" "$work/length" >"$work/until"
 chmod +x "$work/until"
-job=$(tessera=$work/until submit limit -p low --nodes=2 --time=1 --signal=USR1@45 -- "${constant[@]}" --out "$work/limit")
+job=$(tessera=$work/until submit limit -p low --nodes=2 --time=1 --signal=USR1@45 \
+  -- "${constant[@]}" --out "$work/limit")
 hold "the job was asked to stop" wait_for 180 grep -qs "tessera ended with 75" "$work/limit.log"
 saved=$(basename "$(ls -dv "$work"/limit/ckpt/step-* | tail -1)")
 steps=$((${saved#step-} + 100))
@@ -176,7 +192,8 @@ scontrol update jobid="$job" timelimit=10 2>/dev/null || true
 hold "and has come to its end" wait_for 400 in_state "$job" COMPLETED
 run cat "$work/limit.log"
 run "$tessera" train "${constant[@]}" --steps $steps --np 2 --out "$work/limit_whole"
-hold "its weights are those of a run of $steps steps that nobody disturbed" same "$work/limit" "$work/limit_whole"
+hold "its weights are those of a run of $steps steps that nobody disturbed" same "$work/limit" \
+  "$work/limit_whole"
 
 say; say "== a rank that is killed on a node: the job queues again"
 job=$(submit lost -p low --nodes=2 -- "${tiny[@]}" --steps 400 --out "$work/lost")
@@ -200,7 +217,8 @@ hold "the next one goes on to the end" wait_for 300 in_state "$job" COMPLETED
 run "$tessera" train "${tiny[@]}" --steps 300 --np 2 --out "$work/whole300"
 hold "its weights are those of a run that nobody disturbed" same "$work/cancel" "$work/whole300"
 
-say; say "== restarts inside of an allocation: --np with --restarts starts its ranks with mpirun on both nodes"
+say; say "== restarts inside of an allocation: --np with --restarts starts its ranks with mpirun" \
+  "on both nodes"
 cat >"$work/inside.sbatch" <<BATCH
 #!/bin/bash
 #SBATCH --nodes=2 --ntasks-per-node=1 --output=$work/inside.log
@@ -212,16 +230,22 @@ job=$(sbatch --parsable "$work/inside.sbatch")
 hold "the job has begun" wait_for 90 steps_in "$work/inside" 60
 victim=$(find "$work" -path '*/.ranks-*/rank-1' -exec grep -o '"pid":[0-9]*' {} + | cut -d: -f2)
 run kill -9 "$victim"
-hold "it has come to its end by itself" wait_for 300 grep -q "tessera ended with 0" "$work/inside.log"
+hold "it has come to its end by itself" wait_for 300 grep -q "tessera ended with 0" \
+  "$work/inside.log"
 run cat "$work/inside.log"
 hold "it started its ranks again" grep -q "restart 1 of 2" "$work/inside.log"
 hold "its weights are those of a run that nobody disturbed" same "$work/inside" "$work/whole400"
 
-say; say "== the job file for cards: two nodes with one each that is none, and ranks that compute on the CPU"
+say; say "== the job file for cards: two nodes with one each that is none, and ranks that compute" \
+  "on the CPU"
 cards=(--nodes=2 --ntasks-per-node=1 --cpus-per-task=1)
-TESSERA=$tessera hold "Slurm takes it" run sbatch --test-only "${cards[@]}" --gpus-per-node=1 deploy/slurm_gpu.sbatch
-hold "and refuses two cards of a node" bash -c '! sbatch --test-only "$@" --gpus-per-node=2 deploy/slurm_gpu.sbatch 2>/dev/null' - "${cards[@]}"
-job=$(file=slurm_gpu.sbatch submit cards "${cards[@]}" --gpus-per-node=1 -- "${tiny[@]}" --steps 60 --device cpu --out "$work/cards")
+TESSERA=$tessera hold "Slurm takes it" run sbatch --test-only "${cards[@]}" --gpus-per-node=1 \
+  deploy/slurm_gpu.sbatch
+hold "and refuses two cards of a node" \
+  bash -c '! sbatch --test-only "$@" --gpus-per-node=2 deploy/slurm_gpu.sbatch 2>/dev/null' - \
+  "${cards[@]}"
+job=$(file=slurm_gpu.sbatch submit cards "${cards[@]}" --gpus-per-node=1 \
+  -- "${tiny[@]}" --steps 60 --device cpu --out "$work/cards")
 hold "it has come to its end" wait_for 120 in_state "$job" COMPLETED
 run cat "$work/cards.log"
 hold "its weights are those of --np" same "$work/cards" "$work/alone"

@@ -2,8 +2,10 @@
 # The worked examples of docs/add_a*.md are patches (docs/examples/*.patch). This shows that they
 # hold.
 #
-#   tests/examples/run.sh --apply         each patch applies to this tree by itself, and all of them one after the other; a second
-#   tests/examples/run.sh FOLDER          then a copy of the tree with all of them is built in FOLDER, and what they add is run
+#   tests/examples/run.sh --apply         each patch applies to this tree by itself, and all of them
+#                                         one after the other; it takes a second
+#   tests/examples/run.sh FOLDER          then a copy of the tree with all of them is built in
+#                                         FOLDER, and what they add is run
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"
@@ -11,7 +13,12 @@ patches=("$root"/docs/examples/*.patch)
 [[ -e ${patches[0]} ]] || { echo "examples: docs/examples holds no patch" >&2; exit 1; }
 
 # Outside of any repository `git apply` takes paths as they are written.
-apply() { GIT_DIR=/nonexistent git -C "$1" apply "${@:3}" "$2" || { echo "examples: ${2##*/} does not apply" >&2; exit 1; }; }
+apply() {
+  GIT_DIR=/nonexistent git -C "$1" apply "${@:3}" "$2" || {
+    echo "examples: ${2##*/} does not apply" >&2
+    exit 1
+  }
+}
 files() {  # of the working tree, as it is
   if git ls-files >/dev/null 2>&1; then
     git ls-files -co --exclude-standard
@@ -24,7 +31,8 @@ for patch in "${patches[@]}"; do apply "$root" "$patch" --check; done
 if [[ ${1:-} == --apply ]]; then
   tree=$(mktemp -d)
   trap 'rm -rf "$tree"' EXIT
-  sed -n 's|^--- a/||p' "${patches[@]}" | sort -u | while IFS= read -r file; do  # all that they change
+  # All files that they change.
+  sed -n 's|^--- a/||p' "${patches[@]}" | sort -u | while IFS= read -r file; do
     mkdir -p "$tree/$(dirname "$file")" && cp "$file" "$tree/$file"
   done
   for patch in "${patches[@]}"; do apply "$tree" "$patch"; done
@@ -37,7 +45,8 @@ fresh=$tree.fresh
 rm -rf "$fresh"
 mkdir -p "$tree" "$fresh"
 files | grep -E '^(src|tests|docs|cmake|tools|fuzz)/|^CMake' | grep -v '^tests/golden/' |
-  while IFS= read -r file; do [[ ! -f $file ]] || echo "$file"; done | tar cf - -T - | tar xf - -C "$fresh"
+  while IFS= read -r file; do [[ ! -f $file ]] || echo "$file"; done |
+  tar cf - -T - | tar xf - -C "$fresh"
 for patch in "${patches[@]}"; do apply "$fresh" "$patch"; done
 # What did not change keeps its time, so that little is built again.
 (cd "$tree" && find . -path ./build -prune -o -type f -print) | while IFS= read -r file; do
