@@ -28,7 +28,8 @@ struct WindowGrid {
   std::int64_t windows() const { return static_cast<std::int64_t>(rows) * columns; }
 };
 
-// A block moves one window, `vectors` units of U per token; `cuts`: from image to windows.
+// A block moves one window, or its share of it (blockIdx.y), `vectors` units of U per token;
+// `cuts`: from image to windows.
 template <class U, bool cuts>
 __global__ void __launch_bounds__(window_threads)
     window_kernel(const U* x, U* y, WindowGrid grid, std::int64_t windows, int vectors) {
@@ -44,7 +45,8 @@ __global__ void __launch_bounds__(window_threads)
     const unsigned across = min(static_cast<unsigned>(vectors), blockDim.x);
     const unsigned lane = threadIdx.x % across, down = blockDim.x / across;
     if (threadIdx.x >= across * down) continue;
-    for (std::int64_t t = threadIdx.x / across; t < tokens; t += down) {
+    for (std::int64_t t = blockIdx.y * down + threadIdx.x / across; t < tokens;
+         t += static_cast<std::int64_t>(gridDim.y) * down) {
       int row = top + static_cast<int>(t / grid.ww), column = left + static_cast<int>(t % grid.ww);
       if (row >= height) row -= height;
       if (column >= width) column -= width;
@@ -74,8 +76,14 @@ void move_windows(const Call& call, const ir::Shape& image) {
   with_unit(common_unit({x.data, y.data}, {bytes}), [&](auto unit) {
     using U = decltype(unit);
     const int vectors = static_cast<int>(bytes / static_cast<std::int64_t>(sizeof(U)));
-    window_kernel<U, cuts><<<grid_for(windows, 1, 0x7fffffff), window_threads, 0, call.stream>>>(
-        x.as<U>(), y.as<U>(), grid, windows, vectors);
+    // Where windows leave multiprocessors without work, several blocks share the tokens of one.
+    const std::int64_t tokens = attr.size[0] * attr.size[1],
+                       down = std::max(1, window_threads / vectors);
+    const std::int64_t shares = std::clamp<std::int64_t>(
+        4 * call.context.limits.multiprocessors / windows, 1, (tokens + down - 1) / down);
+    const dim3 blocks(grid_for(windows, 1, 0x7fffffff), static_cast<unsigned>(shares));
+    window_kernel<U, cuts>
+        <<<blocks, window_threads, 0, call.stream>>>(x.as<U>(), y.as<U>(), grid, windows, vectors);
   });
   launched("window");
 }
