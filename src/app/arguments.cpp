@@ -91,8 +91,10 @@ void WeightsArguments::add_to(CLI::App& verb, run::WeightsOptions& options,
 
 void WeightsArguments::apply_to(run::WeightsOptions& options) const {
   if (!model.empty())
-    options.overrides.push_back(
-        {"model.name", config::in_our_words("model.name", model), "--model " + model, true});
+    options.overrides.push_back({.key = "model.name",
+                                 .value = config::in_our_words("model.name", model),
+                                 .origin = "--model " + model,
+                                 .is_flag = true});
   for (const std::string& set : sets) options.overrides.push_back(config::from_set(set));
   flags.append_to(options.overrides);
 }

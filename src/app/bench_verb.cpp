@@ -53,9 +53,11 @@ config::Config load_with_batch(Bench& bench, config::Purpose purpose, int world,
   // Beside what a file says of micro-batches it would be a contradiction.
   const bool alone = !asked && !micro && accumulate && !file;
   if (!global && (alone || (asked && (!file || micro || accumulate))))
-    overrides.push_back({"batch.global", batch,
-                         asked ? "--batch " + batch : "--batch " + batch + " (unless given)",
-                         true});
+    overrides.push_back(
+        {.key = "batch.global",
+         .value = batch,
+         .origin = asked ? "--batch " + batch : "--batch " + batch + " (unless given)",
+         .is_flag = true});
   if (!bench.workers.empty())
     overrides.push_back(config::from_set("data.workers=" + bench.workers));
   const std::optional<std::string> path =
@@ -169,7 +171,7 @@ void add_comm_mode(const Modes& modes) {
 void add_bench_verb(CLI::App& app, char** argv, bool& json, int& code) {
   CLI::App* verb = app.add_subcommand("bench", "throughput with achieved against peak");
   verb->require_subcommand(1);
-  const Modes modes{*verb, argv, json, code};
+  const Modes modes{.verb = *verb, .argv = argv, .json = json, .code = code};
   {
     const auto [mode, bench] = modes.add("infer", "a forward pass, on any layout");
     mode->add_option("--weights", bench->options.weights,

@@ -87,7 +87,7 @@ void add_data_verb(CLI::App& app, char**, bool& json, int& code) {
     verb->callback([=, &json, &code] {
       std::vector<config::Override> overrides;
       for (const std::string& set : arguments->sets) overrides.push_back(config::from_set(set));
-      overrides.push_back({"data.source", *spec, *spec, true});
+      overrides.push_back({.key = "data.source", .value = *spec, .origin = *spec, .is_flag = true});
       code = act(config::load(std::nullopt, overrides, config::Purpose::other), json);
     });
   };

@@ -50,7 +50,8 @@ void add_part(const json& part, ShardTable& into) {
         into.try_emplace(name, files::GlobalTensor{tensor.at("dtype"), tensor.at("shape"), {}})
             .first->second;
     for (const json& s : tensor.at("shards"))
-      whole.shards.push_back({s.at(0), s.at(1), s.at(2), s.at(3), s.at(4)});
+      whole.shards.push_back(
+          {.file = s.at(0), .key = s.at(1), .offset = s.at(2), .extent = s.at(3), .hash = s.at(4)});
   }
 }
 
@@ -66,9 +67,13 @@ ShardTable write_own_shards(const fs::path& folder, int rank, const Snapshot& sn
   for (const StateTensor& t : snapshot.tensors) {
     if (!t.keeps) continue;
     const std::span<const std::byte> buffer = snapshot.buffers.at(t.buffer);
-    shards.push_back(
-        {t.name, stored_name(t.dtype), t.shape, t.begin, t.extent,
-         buffer.subspan(static_cast<std::size_t>(t.offset), static_cast<std::size_t>(t.bytes()))});
+    shards.push_back({.name = t.name,
+                      .dtype = stored_name(t.dtype),
+                      .shape = t.shape,
+                      .offset = t.begin,
+                      .extent = t.extent,
+                      .bytes = buffer.subspan(static_cast<std::size_t>(t.offset),
+                                              static_cast<std::size_t>(t.bytes()))});
     bytes += shards.back().bytes.size() + 512;
   }
   files::require_room(folder, bytes);

@@ -67,17 +67,32 @@ std::vector<StateTensor> state_tensors(Session& session) {
       const int holder = first_holder(type, program.mesh, session.rank());
       const ir::Shape shape = local_shape(type, program.mesh, session.rank());
       if (ir::elements(shape) > 0)
-        out.push_back({"rank-" + std::to_string(holder) + "." + buffer.name, type.dtype, shape,
-                       ir::Shape(shape.size()), shape, buffer.name, 0, holder == session.rank(),
-                       true, buffer.role});
+        out.push_back({.name = "rank-" + std::to_string(holder) + "." + buffer.name,
+                       .dtype = type.dtype,
+                       .shape = shape,
+                       .begin = ir::Shape(shape.size()),
+                       .extent = shape,
+                       .buffer = buffer.name,
+                       .offset = 0,
+                       .keeps = holder == session.rank(),
+                       .own = true,
+                       .role = buffer.role});
       continue;
     }
     const bool kept = keeps(type, program.mesh, session.rank());
     const auto add = [&](const std::string& name, const ir::Shape& shape,
                          const std::vector<ShardBox>& boxes) {
       for (const ShardBox& box : boxes)
-        out.push_back({name, type.dtype, shape, box.begin, box.extent, buffer.name,
-                       box.offset * ir::size_of(type.dtype), kept, false, buffer.role});
+        out.push_back({.name = name,
+                       .dtype = type.dtype,
+                       .shape = shape,
+                       .begin = box.begin,
+                       .extent = box.extent,
+                       .buffer = buffer.name,
+                       .offset = box.offset * ir::size_of(type.dtype),
+                       .keeps = kept,
+                       .own = false,
+                       .role = buffer.role});
     };
     if (!of_bucket(buffer.role)) {
       add("buffer." + buffer.name, type.shape, boxes_of_whole(type, program.mesh, session.rank()));

@@ -64,16 +64,26 @@ std::vector<Stored> tensors_of(const models::ModelConfig& model, Naming naming,
   std::vector<Stored> out;
   for (models::Param& param : models::parameters(model)) {
     if (quantised.inputs.contains(param.name)) {
-      out.push_back({param.name, param, 0, 1, Stored::bytes});
-      out.push_back({param.name + std::string(scale_ending), param, 0, 1, Stored::scales,
-                     quantised.as == "int8" ? param.torch_shape[0] : 1});
-      out.push_back({param.name + std::string(input_ending), param, 0, 1, Stored::input_scale});
+      out.push_back(
+          {.name = param.name, .param = param, .part = 0, .parts = 1, .kind = Stored::bytes});
+      out.push_back({.name = param.name + std::string(scale_ending),
+                     .param = param,
+                     .part = 0,
+                     .parts = 1,
+                     .kind = Stored::scales,
+                     .scale_count = quantised.as == "int8" ? param.torch_shape[0] : 1});
+      out.push_back({.name = param.name + std::string(input_ending),
+                     .param = param,
+                     .part = 0,
+                     .parts = 1,
+                     .kind = Stored::input_scale});
       continue;
     }
     const std::vector<std::string> names = names_in(naming, model.family, param.name);
     const auto parts = static_cast<std::int64_t>(names.size());
     for (std::int64_t i = 0; i < parts; ++i)
-      out.push_back({names[static_cast<std::size_t>(i)], param, i, parts});
+      out.push_back(
+          {.name = names[static_cast<std::size_t>(i)], .param = param, .part = i, .parts = parts});
   }
   std::sort(out.begin(), out.end(), [](const Stored& a, const Stored& b) {
     return std::pair(a.kind == Stored::bytes, std::string_view(a.name)) <
@@ -128,7 +138,7 @@ Layout layout_of(const std::vector<models::DerivedTensor>& buffers,
                                                    static_cast<std::uint64_t>(ir::elements(shape));
     out.bytes += bytes;
     header[name] = {{"dtype", type}, {"shape", shape}, {"data_offsets", {begin, out.bytes}}};
-    out.tensors[name] = {type, shape, begin, bytes};
+    out.tensors[name] = {.dtype = type, .shape = shape, .offset = begin, .bytes = bytes};
   };
   // First: 8-byte numbers at multiples of 8, as PyTorch's reader needs them.
   for (const models::DerivedTensor& buffer : buffers) add(buffer.name, "I64", buffer.shape);

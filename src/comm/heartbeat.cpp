@@ -27,8 +27,10 @@ std::uint64_t packed(int group, Verb verb, std::uint64_t number) {
 std::optional<Look::Call> unpacked(std::uint64_t word, const HeartbeatText& scope) {
   if (word == 0) return std::nullopt;
   const auto verb = static_cast<Verb>(word >> number_bits & 0xff);
-  return Look::Call{static_cast<int>(word >> (number_bits + verb_bits)) - 1, verb,
-                    word & ((std::uint64_t{1} << number_bits) - 1), scope.get()};
+  return Look::Call{.group = static_cast<int>(word >> (number_bits + verb_bits)) - 1,
+                    .verb = verb,
+                    .number = word & ((std::uint64_t{1} << number_bits) - 1),
+                    .scope = scope.get()};
 }
 
 }  // namespace
@@ -137,9 +139,10 @@ Look Heartbeat::look() const {
     char name[sizeof(std::uint64_t) + 1] = "";
     const std::uint64_t letters = g.name.load(std::memory_order_relaxed);
     std::memcpy(name, &letters, sizeof(letters));
-    out.groups.push_back({name, g.color.load(std::memory_order_relaxed),
-                          g.entered.load(std::memory_order_relaxed),
-                          g.left.load(std::memory_order_relaxed)});
+    out.groups.push_back({.name = name,
+                          .color = g.color.load(std::memory_order_relaxed),
+                          .entered = g.entered.load(std::memory_order_relaxed),
+                          .left = g.left.load(std::memory_order_relaxed)});
   }
   out.waits = unpacked(waits_.load(std::memory_order_acquire), waits_scope_);
   out.left = unpacked(left_.load(std::memory_order_acquire), left_scope_);

@@ -233,20 +233,41 @@ class RingComm final : public Wrapped {
     std::vector<int64_t> at(1, 0);
     for (int r = 0; r < size(); ++r)
       at.push_back(at.back() + ir::split(elements, size(), r).size * width);
-    return start({true, true, data.data(), data.data(), std::move(at), dtype, how,
-                  wire_of(data.size(), dtype, how), 0});
+    return start({.reduces = true,
+                  .gathers = true,
+                  .in = data.data(),
+                  .out = data.data(),
+                  .at = std::move(at),
+                  .dtype = dtype,
+                  .how = how,
+                  .wire = wire_of(data.size(), dtype, how),
+                  .chunk = 0});
   }
   Pending do_reduce_scatter(ConstBytes in, Bytes out, Counts counts, ir::DType dtype,
                             Reduction how) override {
-    return start({true, false, in.data(), out.data(), offsets(counts), dtype, how,
-                  wire_of(in.size(), dtype, how), 0});
+    return start({.reduces = true,
+                  .gathers = false,
+                  .in = in.data(),
+                  .out = out.data(),
+                  .at = offsets(counts),
+                  .dtype = dtype,
+                  .how = how,
+                  .wire = wire_of(in.size(), dtype, how),
+                  .chunk = 0});
   }
   Pending do_all_gather(ConstBytes in, Bytes out, Counts counts) override {
     std::vector<int64_t> at = offsets(counts);
     move_bytes(out.data() + at[static_cast<std::size_t>(rank())], in.data(),
                static_cast<int64_t>(in.size()));
-    return start({false, true, nullptr, out.data(), std::move(at), ir::DType::u8, Reduction::sum,
-                  Wire::f32, 0});
+    return start({.reduces = false,
+                  .gathers = true,
+                  .in = nullptr,
+                  .out = out.data(),
+                  .at = std::move(at),
+                  .dtype = ir::DType::u8,
+                  .how = Reduction::sum,
+                  .wire = Wire::f32,
+                  .chunk = 0});
   }
   Traffic::Row messages() const override { return messages_; }
 

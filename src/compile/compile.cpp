@@ -99,9 +99,12 @@ std::optional<transforms::Group> group_of(const config::Config& config,
   const std::int64_t frozen = config::parse_freeze(config.optim.freeze);
   // The head (below nothing) is never frozen; "backbone" is every layer before it.
   if (at.above > 0 && frozen != 0 && (frozen < 0 || at.below < frozen)) return std::nullopt;
-  transforms::Group group{param.decay || config.optim.decay_all,
-                          std::pow(config.optim.layer_decay, static_cast<double>(at.above)), -1, -1,
-                          false};
+  transforms::Group group{
+      .decay = param.decay || config.optim.decay_all,
+      .lr_scale = std::pow(config.optim.layer_decay, static_cast<double>(at.above)),
+      .stage = -1,
+      .block = -1,
+      .resident = false};
   // Gradients that are shared out leave block by block: that of one block at a time is whole.
   if (config.parallel.zero == 2 && group.decay) group.block = static_cast<int>(at.below);
   if (config.parallel.zero == 3) {
@@ -195,13 +198,15 @@ Compiled compile(const StepSpec& spec, Goal goal, const std::vector<std::int64_t
     const auto write = [&](std::int64_t batch) {
       return write_model(spec, goal, batch, weights, form);
     };
-    const ProgramRequest request{spec, goal, micro, weights, write};
+    const ProgramRequest request{
+        .spec = spec, .goal = goal, .micro = micro, .weights = weights, .write = write};
     made.program = transforms::run(write(micro[0]), passes_for(request), options, &made.passes);
     return made;
   };
   Compiled out;
   if (asked_by_many(spec, goal, options)) {
-    const ProgramMemo::Made made = program_memo().get({config, goal, micro, weights, form}, make);
+    const ProgramMemo::Made made = program_memo().get(
+        {.config = config, .goal = goal, .micro = micro, .weights = weights, .form = form}, make);
     out.program = made->program;
     out.passes = made->passes;
   } else {

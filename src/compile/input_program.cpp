@@ -40,7 +40,13 @@ class Pictures {
   Resize fitted() const {
     const data::Region& kept = fit_.window;
     const bool cubic = fit_.filter == data::Filter::bicubic;
-    return {fit_.h, fit_.w, kept.top, kept.left, kept.h, kept.w, cubic};
+    return {.height = fit_.h,
+            .width = fit_.w,
+            .top = kept.top,
+            .left = kept.left,
+            .rows = kept.h,
+            .columns = kept.w,
+            .cubic = cubic};
   }
 
   Builder& b_;
@@ -76,8 +82,10 @@ Var write_input(Builder& b, const StepSpec& spec, std::int64_t batch, ImageForm 
   }
   const auto scope = b.scope("input");
   return b.emit1(Op::augment,
-                 Augment{statistics.mean, statistics.deviation, spec.real,
-                         augment_options(spec.config).padding == data::Padding::reflect},
+                 Augment{.mean = statistics.mean,
+                         .deviation = statistics.deviation,
+                         .to = spec.real,
+                         .reflect = augment_options(spec.config).padding == data::Padding::reflect},
                  in, "augmented");
 }
 

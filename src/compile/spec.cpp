@@ -12,14 +12,19 @@ namespace {
 
 transforms::Layout resolved_layout(const config::Config& config) {
   const config::Parallel& p = config.parallel;
-  return {static_cast<int>(p.dp), static_cast<int>(p.sp),   static_cast<int>(p.tp),
-          static_cast<int>(p.pp), static_cast<int>(p.zero), p.sequence == "megatron",
-          p.shares.list,          config.batch.global};
+  return {.dp = static_cast<int>(p.dp),
+          .sp = static_cast<int>(p.sp),
+          .tp = static_cast<int>(p.tp),
+          .pp = static_cast<int>(p.pp),
+          .zero = static_cast<int>(p.zero),
+          .megatron_sequence = p.sequence == "megatron",
+          .shares = p.shares.list,
+          .most_samples = config.batch.global};
 }
 
 transforms::Compression resolved_compression(const config::Config& config) {
   const config::Compression c = config::parse_compress(config.parallel.compress);
-  return {c.kind, c.fraction, c.rank, false};
+  return {.kind = c.kind, .keep = c.fraction, .rank = c.rank, .always = false};
 }
 
 // Whether a step may be judged by what each rank has before it is added up. As fp16 a sum may
@@ -31,16 +36,16 @@ bool judged_early(const StepSpec& spec) {
 
 transforms::Optimizer resolved_optimizer(const StepSpec& spec) {
   const config::Optim& o = spec.config.optim;
-  return {o.name,
-          o.betas[0],
-          o.betas[1],
-          o.eps,
-          o.momentum,
-          o.weight_decay,
-          o.nesterov,
-          o.clip,
-          spec.config.ema.decay,
-          judged_early(spec)};
+  return {.name = o.name,
+          .beta1 = o.betas[0],
+          .beta2 = o.betas[1],
+          .eps = o.eps,
+          .momentum = o.momentum,
+          .weight_decay = o.weight_decay,
+          .nesterov = o.nesterov,
+          .clip = o.clip,
+          .ema = spec.config.ema.decay,
+          .early = judged_early(spec)};
 }
 
 std::optional<ir::DType> low_dtype(const config::Config& config) {

@@ -56,8 +56,10 @@ Override from_set(std::string_view text) {
 }
 
 Override from_flag(const Flag& flag, std::string_view value) {
-  return {std::string(flag.key), in_our_words(flag.key, value),
-          std::string(flag.name) + (flag.metavar.empty() ? "" : " " + std::string(value)), true};
+  return {.key = std::string(flag.key),
+          .value = in_our_words(flag.key, value),
+          .origin = std::string(flag.name) + (flag.metavar.empty() ? "" : " " + std::string(value)),
+          .is_flag = true};
 }
 
 std::vector<Override> all_from_flag(const Flag& flag, std::string_view value) {

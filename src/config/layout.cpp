@@ -125,7 +125,8 @@ void mesh(Config& c, const std::function<bool(std::string_view)>& given, int wor
       world > 0 ? fmt::format("{} rank{} started", ranks, ranks == 1 ? " was" : "s were")
                 : fmt::format("run.np = {}", ranks);
   const auto whole_mesh = [&](std::string message, std::string advice) {
-    out.problems.push_back({keys, std::move(message), std::move(advice), true});
+    out.problems.push_back(
+        {.keys = keys, .message = std::move(message), .advice = std::move(advice), .whole = true});
   };
   if (!given("parallel.dp")) {
     if (ranks > 0 && ranks % rest != 0) {

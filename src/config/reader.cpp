@@ -88,7 +88,13 @@ class Reader {
           {place, fmt::format("'{}' is not a key", clean(section, 40)),
            home.empty() ? "keys look like model.depth" : "did you mean " + home + "?"});
     } else if (std::find(sections.begin(), sections.end(), section) == sections.end()) {
-      unknown_section({section, "", {}, place, place, place}, sections);
+      unknown_section({.section = section,
+                       .key = "",
+                       .value = {},
+                       .section_place = place,
+                       .key_place = place,
+                       .value_place = place},
+                      sections);
     } else {
       setting(section, key, value_of(find_field(section, key), o.value), place, place);
     }
@@ -206,7 +212,7 @@ class Reader {
   void setting(const std::string& section, const std::string& key, const Value& value,
                const Place& key_place, const Place& value_place) {
     if (const Field* field = find_field(section, key)) {
-      settings_.push_back({field, value, value_place, layer_});
+      settings_.push_back({.field = field, .value = value, .place = value_place, .layer = layer_});
       return;
     }
     const std::string name = section + "." + key;
@@ -322,7 +328,13 @@ Loaded load_inputs(const Inputs& inputs) {
 
 Loaded load_all_text(std::string_view text, const std::string& file,
                      const std::vector<Override>& overrides, Purpose purpose, int world) {
-  Inputs inputs{text, file, "", "", {}, purpose, world};
+  Inputs inputs{.toml = text,
+                .toml_file = file,
+                .deepspeed = "",
+                .deepspeed_file = "",
+                .overrides = {},
+                .purpose = purpose,
+                .world = world};
   std::string deepspeed;
   for (const Override& o : overrides) {
     if (!o.is_flag || o.key != "deepspeed") {

@@ -31,7 +31,11 @@ Config shrink(const Config& config, std::int64_t ranks) {
                             out.run.device, out.run.np, ranks),
                 "", "name one device for all ranks where some may be lost");
   Parallel& p = out.parallel;
-  out.whole = {p.dp, out.run.np, out.batch.micro, out.batch.accumulate, p.shares.list};
+  out.whole = {.dp = p.dp,
+               .np = out.run.np,
+               .micro = out.batch.micro,
+               .accumulate = out.batch.accumulate,
+               .shares = p.shares.list};
   out.run.np = ranks;
   p.dp = ranks / ranks_of_a_copy(out);
   p.shares.list.clear();  // one number for each copy: nobody says which of them are left

@@ -235,14 +235,27 @@ Document read_toml(std::string_view text, const std::string& file) {
     const Place at = place(name.source(), file);
     const toml::table* section = node.as_table();
     if (section == nullptr) {
-      out.entries.push_back(
-          {"", std::string(name.str()), convert(node), at, at, place(node.source(), file)});
+      out.entries.push_back({.section = "",
+                             .key = std::string(name.str()),
+                             .value = convert(node),
+                             .section_place = at,
+                             .key_place = at,
+                             .value_place = place(node.source(), file)});
       continue;
     }
-    out.sections.push_back({std::string(name.str()), "", {}, at, at, at});
+    out.sections.push_back({.section = std::string(name.str()),
+                            .key = "",
+                            .value = {},
+                            .section_place = at,
+                            .key_place = at,
+                            .value_place = at});
     for (const auto& [key, value] : *section)
-      out.entries.push_back({std::string(name.str()), std::string(key.str()), convert(value), at,
-                             place(key.source(), file), place(value.source(), file)});
+      out.entries.push_back({.section = std::string(name.str()),
+                             .key = std::string(key.str()),
+                             .value = convert(value),
+                             .section_place = at,
+                             .key_place = place(key.source(), file),
+                             .value_place = place(value.source(), file)});
   }
   return out;
 }

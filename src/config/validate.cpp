@@ -260,7 +260,10 @@ class Resolver {
       add({"run.name"}, "run.name = " + value("run.name") + " is not a name of a folder",
           "use run.out for a path");
     if (r.name.empty() && r.out.empty()) {
-      r.name = default_run_name({now_.stem, now_.deepspeed_stem, asked_, given_});
+      r.name = default_run_name({.stem = now_.stem,
+                                 .deepspeed_stem = now_.deepspeed_stem,
+                                 .asked = asked_,
+                                 .given = given_});
     } else if (r.name.empty()) {
       const std::filesystem::path out(r.out);
       r.name = (out.has_filename() ? out.filename() : out.parent_path().filename()).string();

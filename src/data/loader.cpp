@@ -275,8 +275,10 @@ void Loader::fill(Slot& slot, std::int64_t sample, Image& scratch) {
 }
 
 SampleKey Loader::key_of(const Slot& slot, std::int64_t sample) const {
-  return {options_.seed, slot.batch.epoch, slot.batch.first_position + sample,
-          slot.indices[static_cast<std::size_t>(sample)]};
+  return {.seed = options_.seed,
+          .epoch = slot.batch.epoch,
+          .position = slot.batch.first_position + sample,
+          .index = slot.indices[static_cast<std::size_t>(sample)]};
 }
 
 // The image of the sample or of the one that replaces it, as far as the transform wants it.

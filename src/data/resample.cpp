@@ -308,11 +308,11 @@ Resampling centered(int image_h, int image_w, int cover_h, int cover_w, int heig
     wide = static_cast<int>(by_height / image_h);
   else
     tall = static_cast<int>(by_width / image_w);
-  return {{0, 0, image_h, image_w},
-          tall,
-          wide,
-          {center_offset(tall, height), center_offset(wide, width), height, width},
-          filter};
+  return {.from = {0, 0, image_h, image_w},
+          .h = tall,
+          .w = wide,
+          .window = {center_offset(tall, height), center_offset(wide, width), height, width},
+          .filter = filter};
 }
 
 }  // namespace tessera::data

@@ -25,7 +25,7 @@ struct Resampling {
 // All of `from`, resized.
 inline Resampling resized(const Region& from, int height, int width,
                           Filter filter = Filter::bilinear) {
-  return {from, height, width, {0, 0, height, width}, filter};
+  return {.from = from, .h = height, .w = width, .window = {0, 0, height, width}, .filter = filter};
 }
 // The height x width in the middle of the smallest image of the same proportions that covers
 // cover_h x cover_w. With cover equal to height x width this fits an image to a size; with more it

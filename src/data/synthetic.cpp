@@ -192,7 +192,7 @@ class Synthetic : public Dataset {
     const Parts parts = parts_of(label(index), spec_.classes);
     const Key key = key_.with(static_cast<std::uint64_t>(index));
     Draws draws(key);
-    const Canvas canvas{spec_.h, spec_.w, spec_.c, pixels};
+    const Canvas canvas{.h = spec_.h, .w = spec_.w, .c = spec_.c, .pixels = pixels};
     const int side4 = 4 * std::min(spec_.h, spec_.w);
 
     // Each image has its own difficulty, so that accuracy climbs for many epochs: the easy ones are

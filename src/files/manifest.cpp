@@ -98,8 +98,11 @@ struct ManifestReader {
       refuse(where, fmt::format("'shards' of {} is not a list of shards", of));
     std::int64_t held = 0;
     for (const json& entry : shards) {
-      Shard shard{text(entry, "file", of), text(entry, "key", of), extents(entry, "offset", of),
-                  extents(entry, "extent", of), hash(entry, of)};
+      Shard shard{.file = text(entry, "file", of),
+                  .key = text(entry, "key", of),
+                  .offset = extents(entry, "offset", of),
+                  .extent = extents(entry, "extent", of),
+                  .hash = hash(entry, of)};
       const bool plain = shard.file.size() <= 64 && shard.file.starts_with("rank-") &&
                          shard.file.ends_with(".safetensors") &&
                          shard.file.find('/') == shard.file.npos;

@@ -124,10 +124,10 @@ Index read_index(std::string_view json, std::uint64_t data_bytes, std::string_vi
   if (problems.any()) problems.raise();
   Index out{{}, header.metadata};
   for (const HeaderEntry& entry : header.entries)
-    out.tensors.emplace(entry.name, TensorPlace{entry.dtype,
-                                                {entry.shape.begin(), entry.shape.end()},
-                                                8 + json.size() + entry.offsets[0],
-                                                entry.offsets[1] - entry.offsets[0]});
+    out.tensors.emplace(entry.name, TensorPlace{.dtype = entry.dtype,
+                                                .shape = {entry.shape.begin(), entry.shape.end()},
+                                                .offset = 8 + json.size() + entry.offsets[0],
+                                                .bytes = entry.offsets[1] - entry.offsets[0]});
   return out;
 }
 

@@ -172,8 +172,9 @@ std::map<std::string, GlobalTensor> write_shards(const std::filesystem::path& fo
     // its own.
     const std::string key =
         tensor.shards.empty() ? s.name : fmt::format("{}#{}", s.name, tensor.shards.size());
-    tensor.shards.push_back({file, key, s.offset, s.extent, xxh3(s.bytes)});
-    tensors.push_back({key, s.dtype, s.extent, s.bytes});
+    tensor.shards.push_back(
+        {.file = file, .key = key, .offset = s.offset, .extent = s.extent, .hash = xxh3(s.bytes)});
+    tensors.push_back({.name = key, .dtype = s.dtype, .shape = s.extent, .bytes = s.bytes});
   }
   write_safetensors(folder / file, std::move(tensors));
   return out;

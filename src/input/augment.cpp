@@ -48,7 +48,11 @@ data::AugmentOptions augment_options(const config::Config& config) {
 
 data::MixOptions mix_options(const config::Config& config) {
   const config::Data& d = config.data;
-  return {d.mixup, d.cutmix, d.mix_prob, d.mix_switch, config.loss.label_smoothing};
+  return {.mixup = d.mixup,
+          .cutmix = d.cutmix,
+          .probability = d.mix_prob,
+          .cutmix_share = d.mix_switch,
+          .smoothing = config.loss.label_smoothing};
 }
 
 data::Normalisation normalisation(const config::Config& config) {

@@ -22,12 +22,17 @@ std::unique_ptr<data::Dataset> open_source(const config::Config& config, data::S
   if (source.kind == "cifar10") return data::cifar(data::cifar10_form(), source.dir, split);
   if (source.kind == "cifar100") return data::cifar(data::cifar100_form(), source.dir, split);
   if (source.has_class_folders())
-    return data::image_folder(
-        source.dir, split,
-        {static_cast<int>(m.channels), config.data.val_fraction, seed, source.kind == "npy"});
-  const data::SyntheticSpec spec{static_cast<int>(m.image_h),  static_cast<int>(m.image_w),
-                                 static_cast<int>(m.channels), static_cast<int>(m.classes),
-                                 config.data.train_size,       config.data.test_size};
+    return data::image_folder(source.dir, split,
+                              {.channels = static_cast<int>(m.channels),
+                               .val_fraction = config.data.val_fraction,
+                               .seed = seed,
+                               .arrays = source.kind == "npy"});
+  const data::SyntheticSpec spec{.h = static_cast<int>(m.image_h),
+                                 .w = static_cast<int>(m.image_w),
+                                 .c = static_cast<int>(m.channels),
+                                 .classes = static_cast<int>(m.classes),
+                                 .train = config.data.train_size,
+                                 .test = config.data.test_size};
   return data::synthetic(spec, split, seed);
 }
 
@@ -87,8 +92,12 @@ data::LoaderOptions loader_options(const config::Config& config, const data::Dat
     o.mix = [mixing, on_device = work.mixes, seed = o.seed,
              classes = dataset.classes()](data::Batch& b) {
       b.targets.resize(static_cast<std::size_t>(b.count) * static_cast<std::size_t>(classes));
-      const data::BatchPart all{seed, b.epoch, b.first_position, b.count, 0};
-      const data::MixShape shape{b.height, b.width, b.channels, classes};
+      const data::BatchPart all{.seed = seed,
+                                .epoch = b.epoch,
+                                .first_position = b.first_position,
+                                .count = b.count,
+                                .begin = 0};
+      const data::MixShape shape{.h = b.height, .w = b.width, .c = b.channels, .classes = classes};
       if (on_device)
         data::draw_partners(data::mix_targets(mixing, all, shape, b.labels, b.targets), b.draws);
       else if (b.pixels.empty())

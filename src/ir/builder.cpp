@@ -46,7 +46,12 @@ void Builder::rename(Var v, const std::string& name) {
 Var Builder::input(Input::Kind kind, const std::string& name, Type type,
                    std::vector<std::string> dims, Role role, std::string of) {
   const Var v = fresh(name, std::move(type));
-  program_.inputs.push_back({kind, v, name, std::move(dims), role, std::move(of)});
+  program_.inputs.push_back({.kind = kind,
+                             .var = v,
+                             .name = name,
+                             .dims = std::move(dims),
+                             .role = role,
+                             .of = std::move(of)});
   return v;
 }
 
@@ -59,7 +64,8 @@ Var Builder::input(const Input& like, Type type) {
 
 void Builder::output(const std::string& name, Var v, const std::string& updates, Role role,
                      std::string of) {
-  program_.outputs.push_back({name, v, updates, role, std::move(of)});
+  program_.outputs.push_back(
+      {.name = name, .var = v, .updates = updates, .role = role, .of = std::move(of)});
 }
 
 void Builder::output(const Output& like, Var v) {
@@ -79,7 +85,14 @@ const Eqn& Builder::append(Eqn eqn, std::vector<Type> types, const NameOf& name_
 
 std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in,
                                      const std::vector<std::string>& names) {
-  Eqn eqn{op, std::move(attrs), std::move(in), {}, scope_, phase_, stage_, micro_};
+  Eqn eqn{.op = op,
+          .attrs = std::move(attrs),
+          .in = std::move(in),
+          .out = {},
+          .scope = scope_,
+          .phase = phase_,
+          .stage = stage_,
+          .micro = micro_};
   std::vector<Type> types;
   try {
     types = infer(op, eqn.attrs, program_.types(eqn.in));
@@ -107,7 +120,14 @@ void Builder::infer_places(const Eqn& eqn) {
 
 std::vector<Var> Builder::emit(Op op, Attrs attrs, std::vector<Var> in,
                                const std::vector<std::string>& hints) {
-  Eqn eqn{op, std::move(attrs), std::move(in), {}, scope_, phase_, stage_, micro_};
+  Eqn eqn{.op = op,
+          .attrs = std::move(attrs),
+          .in = std::move(in),
+          .out = {},
+          .scope = scope_,
+          .phase = phase_,
+          .stage = stage_,
+          .micro = micro_};
   std::vector<Type> types = infer(op, eqn.attrs, program_.types(eqn.in));
   const std::string prefix = scope_.empty() ? "" : scope_ + ".";
   const Eqn& made = append(std::move(eqn), std::move(types), [&](std::size_t i) {
@@ -170,7 +190,14 @@ std::vector<Var> Rewriter::copy_on(const Eqn& eqn, std::vector<Var> in) {
   std::vector<Type> types = from.types(eqn.out);
   const std::string absent = "_";
   const std::vector<Var>& out =
-      to.append({eqn.op, eqn.attrs, std::move(in), {}, eqn.scope, eqn.phase, eqn.stage, eqn.micro},
+      to.append({.op = eqn.op,
+                 .attrs = eqn.attrs,
+                 .in = std::move(in),
+                 .out = {},
+                 .scope = eqn.scope,
+                 .phase = eqn.phase,
+                 .stage = eqn.stage,
+                 .micro = eqn.micro},
                 std::move(types),
                 [&](std::size_t i) -> const std::string& {
                   return eqn.out[i] == none ? absent : from.name_of(eqn.out[i]);

@@ -72,13 +72,13 @@ void LayerMeter::time_steps() {
 }
 
 LayerTimes LayerMeter::times() const {
-  LayerTimes out{parts_.rows,
-                 models::layer_count(session_.config().model),
-                 turns(),
-                 plan_.cost.flops,
-                 0,
-                 report::quantiles(whole_),
-                 watch_.busy()};
+  LayerTimes out{.rows = parts_.rows,
+                 .layers = models::layer_count(session_.config().model),
+                 .runs = turns(),
+                 .flops = plan_.cost.flops,
+                 .total_s = 0,
+                 .whole_s = report::quantiles(whole_),
+                 .busy = watch_.busy()};
   for (std::size_t i = 0; i < out.rows.size(); ++i) {
     out.rows[i].all = report::quantiles(seconds_[i]);
     out.total_s += out.rows[i].all.median;

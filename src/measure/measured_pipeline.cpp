@@ -93,13 +93,19 @@ MeasuredStep measured_step(const RunTrace& run, const transforms::Schedule& sche
     spans.emplace_back(span_of(turns), number);
   }
   std::sort(spans.begin(), spans.end());
-  MeasuredStep out{
-      spans[(spans.size() - 1) / 2].second, steps.begin()->first, steps.rbegin()->first, {}};
+  MeasuredStep out{.step = spans[(spans.size() - 1) / 2].second,
+                   .first = steps.begin()->first,
+                   .last = steps.rbegin()->first,
+                   .bars = {}};
   const std::vector<TraceTurn>& turns = steps.at(out.step);
   const double zero = turns.front().start_us;
   for (const TraceTurn& t : turns)
-    out.bars.push_back(
-        {t.rank, t.stage, t.micro, t.work, (t.start_us - zero) * 1e-3, (t.end_us - zero) * 1e-3});
+    out.bars.push_back({.rank = t.rank,
+                        .stage = t.stage,
+                        .micro = t.micro,
+                        .kind = t.work,
+                        .start_ms = (t.start_us - zero) * 1e-3,
+                        .end_ms = (t.end_us - zero) * 1e-3});
   return out;
 }
 

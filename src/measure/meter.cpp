@@ -70,7 +70,11 @@ int Meter::tell(Measured& out) {
   for (std::size_t at = 0; at < all.size(); at += each) {
     if (all[at + came] > all[static_cast<std::size_t>(last) * each + came])
       last = static_cast<int>(speeds.size());
-    speeds.push_back({all[at], all[at + 1], all[at + 2], all[at + 3], all[at + 4]});
+    speeds.push_back({.stop = all[at],
+                      .samples = all[at + 1],
+                      .compute = all[at + 2],
+                      .data = all[at + 3],
+                      .host = all[at + 4]});
     out.stop |= all[at] > 0;
   }
   // All come to the same number, since all have heard the same.
@@ -169,8 +173,10 @@ Measured Meter::step(std::int64_t number, Wanted wanted, const exec::Timeline& t
     trace(number, timeline, plan, began_ns, data_ms, ran_ms);
     const double left = static_cast<double>(told + clock_.behind_ns) * 1e-3;
     if (tells)
-      doing_.push_back({"wait for the other ranks", "wait", std::max(left, doing_.back().end_us),
-                        left + waited_ms * 1e3});
+      doing_.push_back({.name = "wait for the other ranks",
+                        .category = "wait",
+                        .start_us = std::max(left, doing_.back().end_us),
+                        .end_us = left + waited_ms * 1e3});
     if (--trace_left_ == 0) write_trace();
   }
   return out;
@@ -211,25 +217,38 @@ void Meter::trace(std::int64_t number, const exec::Timeline& timeline, const pla
     return static_cast<double>(ns + clock_.behind_ns) * 1e-3;
   };
   const double zero = us(timeline.began_ns), begin = us(began_ns);
-  if (data_ms > 0) doing_.push_back({"wait for data", "data", begin, begin + data_ms * 1e3});
+  if (data_ms > 0)
+    doing_.push_back({.name = "wait for data",
+                      .category = "data",
+                      .start_us = begin,
+                      .end_us = begin + data_ms * 1e3});
   const double written =
       std::max(begin + data_ms * 1e3, doing_.empty() ? 0.0 : doing_.back().end_us);
-  if (zero > written) doing_.push_back({"write inputs", "host", written, zero});
+  if (zero > written)
+    doing_.push_back(
+        {.name = "write inputs", .category = "host", .start_us = written, .end_us = zero});
   for (const exec::Timeline::Span& span : timeline.spans) {
     const std::string name = name_of(plan, plan.steps[static_cast<std::size_t>(span.step)]);
     auto& lane = span.stream == 1 ? under_way_ : doing_;
-    lane.push_back({span.kind == exec::Timeline::wait   ? "wait for " + name
-                    : span.kind == exec::Timeline::poll ? "poll"
-                    : span.kind == exec::Timeline::post ? "hand over " + name
-                                                        : name,
-                    kinds[span.kind], zero + span.start * 1e3, zero + span.end * 1e3});
+    lane.push_back({.name = span.kind == exec::Timeline::wait   ? "wait for " + name
+                            : span.kind == exec::Timeline::poll ? "poll"
+                            : span.kind == exec::Timeline::post ? "hand over " + name
+                                                                : name,
+                    .category = kinds[span.kind],
+                    .start_us = zero + span.start * 1e3,
+                    .end_us = zero + span.end * 1e3});
   }
   for (const TurnSpan& span : pipelined_ ? turn_spans(plan, timeline) : std::vector<TurnSpan>{})
-    turns_.push_back({ranks_.rank(), span.turn.stage, span.turn.micro, span.turn.work, number,
-                      zero + span.start * 1e3, zero + span.end * 1e3});
+    turns_.push_back({.rank = ranks_.rank(),
+                      .stage = span.turn.stage,
+                      .micro = span.turn.micro,
+                      .work = span.turn.work,
+                      .step = number,
+                      .start_us = zero + span.start * 1e3,
+                      .end_us = zero + span.end * 1e3});
   const double end = begin + step_ms * 1e3;
   if (const double ran = zero + timeline.wall_ms * 1e3; end > ran)
-    doing_.push_back({"read results", "host", ran, end});
+    doing_.push_back({.name = "read results", .category = "host", .start_us = ran, .end_us = end});
 }
 
 void Meter::write_trace() {

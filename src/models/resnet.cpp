@@ -36,7 +36,14 @@ Net net_of(const ModelConfig& m) {
   const bool bottleneck = m.block == "bottleneck";
   const std::int64_t expansion = bottleneck ? 4 : 1;
   const bool cifar = m.stem == "cifar";
-  Net net{{"conv1", "bn1", m.channels, m.width, cifar ? 3 : 7, cifar ? 1 : 2}, {}, m.width};
+  Net net{{.conv = "conv1",
+           .norm = "bn1",
+           .in = m.channels,
+           .out = m.width,
+           .size = cifar ? 3 : 7,
+           .stride = cifar ? 1 : 2},
+          {},
+          m.width};
   for (std::size_t stage = 0; stage < m.layers.size(); ++stage)
     for (std::int64_t i = 0; i < m.layers[stage]; ++i) {
       const std::int64_t planes = m.width << stage, stride = stage > 0 && i == 0 ? 2 : 1,
@@ -45,8 +52,12 @@ Net net_of(const ModelConfig& m) {
       const auto conv = [&](int n, std::int64_t from, std::int64_t to, std::int64_t size,
                             std::int64_t step) {
         const std::string number = std::to_string(n);
-        block.branch.push_back(
-            {block.name + ".conv" + number, block.name + ".bn" + number, from, to, size, step});
+        block.branch.push_back({.conv = block.name + ".conv" + number,
+                                .norm = block.name + ".bn" + number,
+                                .in = from,
+                                .out = to,
+                                .size = size,
+                                .stride = step});
       };
       if (bottleneck) {
         conv(1, in, planes, 1, 1);
@@ -58,8 +69,12 @@ Net net_of(const ModelConfig& m) {
       }
       block.branch[0].out_dim = block.branch[1].in_dim = "hidden";
       if (stride != 1 || in != out)
-        block.shortcut = {
-            {block.name + ".downsample.0", block.name + ".downsample.1", in, out, 1, stride}};
+        block.shortcut = {{.conv = block.name + ".downsample.0",
+                           .norm = block.name + ".downsample.1",
+                           .in = in,
+                           .out = out,
+                           .size = 1,
+                           .stride = stride}};
       net.blocks.push_back(std::move(block));
       net.features = out;
     }
@@ -69,17 +84,25 @@ Net net_of(const ModelConfig& m) {
 void add_parameters(std::vector<Param>& out, const ConvNorm& l) {
   // Kaiming normal, fan out.
   const double fan_out = static_cast<double>(l.out * l.size * l.size);
-  Param conv{l.conv + ".weight",
-             {l.size, l.size, l.in, l.out},
-             {"tap", "tap", l.in_dim, l.out_dim},
-             {Init::normal, std::sqrt(2.0 / fan_out)},
-             true,
-             {l.out, l.in, l.size, l.size},
-             {2, 3, 1, 0},
-             {}};
+  Param conv{.name = l.conv + ".weight",
+             .shape = {l.size, l.size, l.in, l.out},
+             .dims = {"tap", "tap", l.in_dim, l.out_dim},
+             .init = {Init::normal, std::sqrt(2.0 / fan_out)},
+             .decay = true,
+             .torch_shape = {l.out, l.in, l.size, l.size},
+             .torch_perm = {2, 3, 1, 0},
+             .split_shape = {}};
   out.push_back(conv);
   const auto vector = [&](const char* name, Init::Kind init, bool buffer) {
-    out.push_back({l.norm + name, {l.out}, {l.out_dim}, {init}, false, {l.out}, {}, {}, buffer});
+    out.push_back({.name = l.norm + name,
+                   .shape = {l.out},
+                   .dims = {l.out_dim},
+                   .init = {init},
+                   .decay = false,
+                   .torch_shape = {l.out},
+                   .torch_perm = {},
+                   .split_shape = {},
+                   .buffer = buffer});
   };
   vector(".weight", Init::ones, false);
   vector(".bias", Init::zeros, false);
@@ -116,7 +139,10 @@ struct Writer {
     const std::vector<Var> sums = b.emit(Op::moments, attrs, {x, mean}, {"sum", "sumsq"});
     attrs.samples = shape[0];
     attrs.pixels = shape[1] * shape[2];
-    later.push_back({b.current_scope(), name, {mean, variance, sums[0], sums[1], mean}, attrs});
+    later.push_back({.scope = b.current_scope(),
+                     .name = name,
+                     .in = {mean, variance, sums[0], sums[1], mean},
+                     .attrs = attrs});
     return b.emit(Op::batch_norm, attrs, {x, sums[0], sums[1], mean, gain, bias},
                   {"norm", "mean", "rstd"})[0];
   }
@@ -156,15 +182,22 @@ std::vector<Param> resnet_parameters(const ModelConfig& m) {
     for (const ConvNorm& l : block.shortcut) add_parameters(out, l);
   }
   const Init uniform{Init::uniform, 1.0 / std::sqrt(static_cast<double>(net.features))};
-  out.push_back({"fc.weight",
-                 {m.classes, net.features},
-                 {"class", "channel"},
-                 uniform,
-                 true,
-                 {m.classes, net.features},
-                 {},
-                 {}});
-  out.push_back({"fc.bias", {m.classes}, {"class"}, uniform, false, {m.classes}, {}, {}});
+  out.push_back({.name = "fc.weight",
+                 .shape = {m.classes, net.features},
+                 .dims = {"class", "channel"},
+                 .init = uniform,
+                 .decay = true,
+                 .torch_shape = {m.classes, net.features},
+                 .torch_perm = {},
+                 .split_shape = {}});
+  out.push_back({.name = "fc.bias",
+                 .shape = {m.classes},
+                 .dims = {"class"},
+                 .init = uniform,
+                 .decay = false,
+                 .torch_shape = {m.classes},
+                 .torch_perm = {},
+                 .split_shape = {}});
   return out;
 }
 
@@ -177,7 +210,8 @@ Var resnet_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mod
     const auto scope = b.scope("stem");
     x = w.relu(w.conv_norm(x, net.stem));
     if (m.stem == "imagenet")
-      x = b.emit(Op::max_pool, Pool{3, 2, 1, 0, 0}, {x}, {"pool", "which"})[0];
+      x = b.emit(Op::max_pool, Pool{.size = 3, .stride = 2, .pad = 1, .rows = 0, .cols = 0}, {x},
+                 {"pool", "which"})[0];
     x = b.mark("residual", x, "residual");
   }
   for (const Block& block : net.blocks) {

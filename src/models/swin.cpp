@@ -48,14 +48,14 @@ std::vector<Param> swin_parameters(const ModelConfig& m) {
   const auto add = [&](std::string name, Shape shape, std::vector<std::string> dims, Init init,
                        Shape torch_shape) -> Param& {
     const bool decay = torch_shape.size() > 1;
-    out.push_back({std::move(name),
-                   std::move(shape),
-                   std::move(dims),
-                   init,
-                   decay,
-                   std::move(torch_shape),
-                   {},
-                   {}});
+    out.push_back({.name = std::move(name),
+                   .shape = std::move(shape),
+                   .dims = std::move(dims),
+                   .init = init,
+                   .decay = decay,
+                   .torch_shape = std::move(torch_shape),
+                   .torch_perm = {},
+                   .split_shape = {}});
     return out.back();
   };
   const auto norm = [&](const std::string& name, std::int64_t c) {
@@ -127,8 +127,12 @@ struct SwinForward {
   Var drop_path(Var x, double rate) {
     if (!mode.random || rate <= 0) return x;
     if (rng == none) rng = b.input(Input::scalar, "rng", {DType::i64, {3}, {}}, {}, Role::key);
-    return b.emit1(Op::dropout, Dropout{rate, true, b.current_scope() + ".drop_path", 0}, {x, rng},
-                   "drop_path");
+    return b.emit1(Op::dropout,
+                   Dropout{.rate = rate,
+                           .per_sample = true,
+                           .stream = b.current_scope() + ".drop_path",
+                           .base = 0},
+                   {x, rng}, "drop_path");
   }
   Var layer_norm(Var x, Var gain, Var bias) {
     return b.emit(Op::layer_norm, Norm{norm_eps}, {x, gain, bias}, {"y", "mean", "rstd"})[0];
@@ -170,7 +174,9 @@ struct SwinForward {
     in.push_back(b.emit1(Op::bias_table, BiasTable{size},
                          {param(a + "relative_position_bias_table")}, "bias"));
     if (mask)
-      in.push_back(b.emit1(Op::window_mask, WindowMask{size, shift, image, real}, {}, "mask"));
+      in.push_back(b.emit1(Op::window_mask,
+                           WindowMask{.size = size, .shift = shift, .image = image, .dtype = real},
+                           {}, "mask"));
     const double scale = 1.0 / std::sqrt(static_cast<double>(s[3] / heads));
     const Var o = b.emit(Op::attention, Attention{scale, true, mask}, in, {"o", "lse"})[0];
     y = b.add("bwtc,c->bwtc", b.contract("bwthd,chd->bwtc", o, param(a + "proj.weight"), "proj_"),
@@ -246,7 +252,7 @@ struct SwinForward {
 
 Var swin_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
                  const ParamOf& param) {
-  return SwinForward{b, m, images, mode, param}.logits();
+  return SwinForward{.b = b, .m = m, .images = images, .mode = mode, .param = param}.logits();
 }
 
 std::vector<DerivedTensor> swin_derived(const ModelConfig& m) {

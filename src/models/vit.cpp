@@ -21,14 +21,14 @@ std::string layer(std::int64_t i) {
 Param plain(std::string name, Shape shape, std::vector<std::string> dims, Init init,
             Shape torch_shape) {
   const bool decay = torch_shape.size() > 1;
-  return {std::move(name),
-          std::move(shape),
-          std::move(dims),
-          init,
-          decay,
-          std::move(torch_shape),
-          {},
-          {}};
+  return {.name = std::move(name),
+          .shape = std::move(shape),
+          .dims = std::move(dims),
+          .init = init,
+          .decay = decay,
+          .torch_shape = std::move(torch_shape),
+          .torch_perm = {},
+          .split_shape = {}};
 }
 
 std::vector<Param> vit_parameters(const ModelConfig& m) {
@@ -97,7 +97,11 @@ struct VitForward {
 
   Var dropout(Var x, double rate, bool per_sample, const char* name) {
     if (!mode.random || rate <= 0) return x;
-    return b.emit1(Op::dropout, Dropout{rate, per_sample, b.current_scope() + "." + name, 0},
+    return b.emit1(Op::dropout,
+                   Dropout{.rate = rate,
+                           .per_sample = per_sample,
+                           .stream = b.current_scope() + "." + name,
+                           .base = 0},
                    {x, rng}, name);
   }
   Var norm(Var x, const std::string& p) {
@@ -202,7 +206,7 @@ struct VitForward {
 
 Var vit_forward(Builder& b, const ModelConfig& m, Var images, const Mode& mode,
                 const ParamOf& param) {
-  return VitForward{b, m, images, mode, param}.logits();
+  return VitForward{.b = b, .m = m, .images = images, .mode = mode, .param = param}.logits();
 }
 
 }  // namespace

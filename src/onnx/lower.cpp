@@ -111,7 +111,8 @@ std::string Lowering::node(const std::string& op, std::vector<std::string> in,
   std::string lower = op;
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   std::string out = fresh(lower);
-  graph.nodes.push_back({op, std::move(in), {out}, std::move(attributes)});
+  graph.nodes.push_back(
+      {.op = op, .in = std::move(in), .out = {out}, .attributes = std::move(attributes)});
   return out;
 }
 
@@ -120,13 +121,15 @@ std::string Lowering::numbers(const Constant& value) {
   std::string bytes = bytes_of(value.values);
   if (bytes.size() > small_constant) {
     std::string name = fresh("constant");
-    graph.initializers.push_back({name, Element::f32, dims, std::move(bytes)});
+    graph.initializers.push_back(
+        {.name = name, .element = Element::f32, .dims = dims, .bytes = std::move(bytes)});
     return name;
   }
   std::string& name = known_[{dims, bytes}];
   if (name.empty()) {
     name = fresh("constant");
-    graph.initializers.push_back({name, Element::f32, dims, std::move(bytes)});
+    graph.initializers.push_back(
+        {.name = name, .element = Element::f32, .dims = dims, .bytes = std::move(bytes)});
   }
   return name;
 }
@@ -134,7 +137,8 @@ std::string Lowering::numbers(const Constant& value) {
 std::string Lowering::parameter(const std::string& hint, const Constant& value) {
   std::string name = fresh(hint);
   const Dims dims(value.shape.begin(), value.shape.end());
-  graph.initializers.push_back({name, Element::f32, dims, bytes_of(value.values)});
+  graph.initializers.push_back(
+      {.name = name, .element = Element::f32, .dims = dims, .bytes = bytes_of(value.values)});
   return name;
 }
 
@@ -142,8 +146,10 @@ std::string Lowering::weights(const std::string& hint, const Constant& value) {
   if (options_.weights == Element::f32) return parameter(hint, value);
   const Dims dims(value.shape.begin(), value.shape.end());
   const std::string name = fresh(hint);
-  graph.initializers.push_back(
-      {name, options_.weights, dims, low_bytes(hint, value.values, options_.weights)});
+  graph.initializers.push_back({.name = name,
+                                .element = options_.weights,
+                                .dims = dims,
+                                .bytes = low_bytes(hint, value.values, options_.weights)});
   return node("Cast", {name}, {{"to", static_cast<std::int64_t>(Element::f32)}});
 }
 
@@ -154,8 +160,10 @@ std::string Lowering::whole(const Dims& values) {
   std::string& name = known_[{{-1, static_cast<std::int64_t>(values.size())}, bytes}];
   if (name.empty()) {
     name = fresh("list");
-    graph.initializers.push_back(
-        {name, Element::i64, {static_cast<std::int64_t>(values.size())}, std::move(bytes)});
+    graph.initializers.push_back({.name = name,
+                                  .element = Element::i64,
+                                  .dims = {static_cast<std::int64_t>(values.size())},
+                                  .bytes = std::move(bytes)});
   }
   return name;
 }
@@ -207,7 +215,8 @@ Graph lower(const ir::Program& program,
                       " has no form in ONNX here",
                   "--onnx", "export safetensors instead");
   for (const ir::Output& output : program.outputs) {
-    to.graph.nodes.push_back({"Identity", {to.name(output.var)}, {output.name}, {}});
+    to.graph.nodes.push_back(
+        {.op = "Identity", .in = {to.name(output.var)}, .out = {output.name}, .attributes = {}});
     to.graph.outputs.push_back(
         {output.name, Element::f32, open_dims(program.type(output.var).shape)});
   }

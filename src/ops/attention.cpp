@@ -19,8 +19,10 @@ struct AttentionLetters {
 AttentionLetters attention_letters(const Attrs& attrs) {
   const Attention& a = std::get<Attention>(attrs);
   const std::string lead = a.mask ? "*w!" : "*";
-  return {lead + "thd!", lead + "s!hd!", lead + "ht",
-          std::string(a.bias ? ",hts!" : "") + (a.mask ? ",w!ts!" : "")};
+  return {.q = lead + "thd!",
+          .k = lead + "s!hd!",
+          .lse = lead + "ht",
+          .optional = std::string(a.bias ? ",hts!" : "") + (a.mask ? ",w!ts!" : "")};
 }
 std::string forward_signature(const Attrs& attrs, int) {
   const auto [q, k, lse, optional] = attention_letters(attrs);

@@ -37,10 +37,10 @@ std::int64_t view_offset(const Attrs& attrs, In, int) {
 Grads view_vjp(Builder& b, const Eqn& e, Grad g) {
   const View& a = std::get<View>(e.attrs);
   return {b.emit1(Op::pack,
-                  Pack{{a.offset},
-                       b.type(e.in[0]).shape.back(),
-                       a.parts,
-                       a.parts > 1 ? std::vector{a.dim} : std::vector<int>{}},
+                  Pack{.offsets = {a.offset},
+                       .size = b.type(e.in[0]).shape.back(),
+                       .parts = a.parts,
+                       .dims = a.parts > 1 ? std::vector{a.dim} : std::vector<int>{}},
                   {g[0]})};
 }
 
@@ -64,9 +64,12 @@ Grads pack_vjp(Builder& b, const Eqn& e, Grad g) {
   const Pack a = std::get<Pack>(e.attrs);
   Grads out;
   for (std::size_t i = 0; i < e.in.size(); ++i)
-    out.push_back(b.emit1(
-        Op::view, View{a.offsets[i], b.type(e.in[i]).shape, a.parts, a.parts > 1 ? a.dims[i] : -1},
-        {g[0]}));
+    out.push_back(b.emit1(Op::view,
+                          View{.offset = a.offsets[i],
+                               .shape = b.type(e.in[i]).shape,
+                               .parts = a.parts,
+                               .dim = a.parts > 1 ? a.dims[i] : -1},
+                          {g[0]}));
   return out;
 }
 

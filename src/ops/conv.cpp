@@ -106,8 +106,12 @@ Grads conv_vjp(Builder& b, const Eqn& e, Grad g) {
   const Conv& a = std::get<Conv>(e.attrs);
   CHECK(e.in.size() == 2 && !a.relu, "a fused conv has no derivative; differentiate before fusion");
   const Shape x = b.type(e.in[0]).shape, f = b.type(e.in[1]).shape;
-  return {b.emit1(Op::conv_input_grad, Conv{a.stride, a.pad, x[1], x[2]}, {g[0], e.in[1]}, "dx"),
-          b.emit1(Op::conv_filter_grad, Conv{a.stride, a.pad, f[0], f[1]}, {g[0], e.in[0]}, "dw")};
+  return {b.emit1(Op::conv_input_grad,
+                  Conv{.stride = a.stride, .pad = a.pad, .rows = x[1], .cols = x[2]},
+                  {g[0], e.in[1]}, "dx"),
+          b.emit1(Op::conv_filter_grad,
+                  Conv{.stride = a.stride, .pad = a.pad, .rows = f[0], .cols = f[1]},
+                  {g[0], e.in[0]}, "dw")};
 }
 
 // Every result pixel meets every tap of the filter: 2 b h' w' k l c o, for the gradients too.

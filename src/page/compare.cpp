@@ -60,7 +60,11 @@ Matched match(const Study& a, const Study& b) {
             }
       if (before) {
         found.insert(before);
-        out.pairs.push_back({&part, before_part, before, &p, whole_name(part, p)});
+        out.pairs.push_back({.part = &part,
+                             .before_part = before_part,
+                             .before = before,
+                             .after = &p,
+                             .named = whole_name(part, p)});
       } else {
         out.only_b.push_back(whole_name(part, p));
       }

@@ -181,8 +181,11 @@ void accuracy_figures(PageBuilder& page, const Part& part) {
       Line line{s.name, {}};
       for (const auto& [x, p] : s.points)
         if (const Spread v = spread_of(*p, measures::top1); v.known()) {
-          line.marks.push_back({x, v.mean, v.n > 1 ? v.low : kUnknown, v.n > 1 ? v.high : kUnknown,
-                                fmt::format("{} seeds", v.n)});
+          line.marks.push_back({.x = x,
+                                .y = v.mean,
+                                .low = v.n > 1 ? v.low : kUnknown,
+                                .high = v.n > 1 ? v.high : kUnknown,
+                                .note = fmt::format("{} seeds", v.n)});
           least = std::min(least, x);
           most = std::max(most, x);
         }

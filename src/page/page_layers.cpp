@@ -37,7 +37,7 @@ void shares_figure(PageBuilder& page, const Part& part, const std::vector<PointG
   if (bars.rest) f.parts.emplace_back("smaller parts");
   const auto add = [&](const std::string& group, const std::string& name, const std::string& total,
                        const auto& share) {
-    BarRow row{group, name, {}, 0, total};
+    BarRow row{.group = group, .name = name, .values = {}, .beside = 0, .total = total};
     double sum = 0;
     for (const std::string& part_name : bars.names) {
       const double v = share(part_name);

@@ -132,8 +132,10 @@ void machine_section(PageBuilder& page, const Study& study) {
     std::vector<TopologyRank> ranks;
     for (const RankRecord& k : r->by_rank) {
       const double step = step_of(k.breakdown);
-      ranks.push_back(
-          {k.host, k.device, r->threads, step > 0 ? k.breakdown.compute / step : kUnknown});
+      ranks.push_back({.host = k.host,
+                       .device = k.device,
+                       .threads = r->threads,
+                       .share = step > 0 ? k.breakdown.compute / step : kUnknown});
     }
     const int cores =
         r->env.is_object() && r->env.contains("cores") && r->env["cores"].is_number_integer()

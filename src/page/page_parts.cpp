@@ -57,9 +57,11 @@ LineFigure curve(const Part& part, const char* title, const char* y_label, Epoch
         }
       for (std::size_t i = 0; i < at.size(); ++i)
         if (const Spread s = spread_of(at[i]); s.known())
-          line.marks.push_back({static_cast<double>(i + 1), s.mean, s.n > 1 ? s.low : kUnknown,
-                                s.n > 1 ? s.high : kUnknown,
-                                s.n > 1 ? fmt::format("mean of {} seeds", s.n) : ""});
+          line.marks.push_back({.x = static_cast<double>(i + 1),
+                                .y = s.mean,
+                                .low = s.n > 1 ? s.low : kUnknown,
+                                .high = s.n > 1 ? s.high : kUnknown,
+                                .note = s.n > 1 ? fmt::format("mean of {} seeds", s.n) : ""});
     }
     std::erase_if(line.marks,
                   [](const Mark& m) { return !std::isfinite(m.x) || !std::isfinite(m.y); });

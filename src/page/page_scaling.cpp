@@ -14,8 +14,11 @@ namespace tessera::report {
 namespace {
 
 Mark mark_of(double x, const Spread& s) {
-  return {x, s.median, s.n > 1 ? s.low : kUnknown, s.n > 1 ? s.high : kUnknown,
-          s.n > 1 ? fmt::format("{} runs", s.n) : "one run"};
+  return {.x = x,
+          .y = s.median,
+          .low = s.n > 1 ? s.low : kUnknown,
+          .high = s.n > 1 ? s.high : kUnknown,
+          .note = s.n > 1 ? fmt::format("{} runs", s.n) : "one run"};
 }
 
 // A measure of every series along the part's axis.
@@ -60,17 +63,22 @@ LineFigure speedup_figure(const Part& part, const std::vector<Scaling>& all) {
   f.lines.push_back(ideal);
   int colour = 0;
   for (const Scaling& s : all) {
-    Line line{s.name.empty() ? "measured" : s.name, {}, LineLook::measured, colour};
+    Line line{.name = s.name.empty() ? "measured" : s.name,
+              .marks = {},
+              .look = LineLook::measured,
+              .colour = colour};
     for (const ScalingPoint& p : s.points)
-      line.marks.push_back({p.ranks, p.speedup, p.time.n > 1 ? p.low : kUnknown,
-                            p.time.n > 1 ? p.high : kUnknown,
-                            fmt::format("efficiency {}", percent(p.efficiency))});
+      line.marks.push_back({.x = p.ranks,
+                            .y = p.speedup,
+                            .low = p.time.n > 1 ? p.low : kUnknown,
+                            .high = p.time.n > 1 ? p.high : kUnknown,
+                            .note = fmt::format("efficiency {}", percent(p.efficiency))});
     f.lines.push_back(line);
     if (!s.weak && std::isfinite(s.serial) && s.fitted > 1) {
-      Line fit{s.name.empty() ? fmt::format("Amdahl, {} serial", percent(s.serial)) : "",
-               {},
-               LineLook::fitted,
-               colour};
+      Line fit{.name = s.name.empty() ? fmt::format("Amdahl, {} serial", percent(s.serial)) : "",
+               .marks = {},
+               .look = LineLook::fitted,
+               .colour = colour};
       const double most = s.points.back().ideal;
       for (int i = 0; i <= 24; ++i) {
         const double n = std::pow(most, i / 24.0);
@@ -92,10 +100,16 @@ LineFigure efficiency_figure(const Part& part, const std::vector<Scaling>& all) 
   Line ideal{"ideal", {}, LineLook::ideal};
   int colour = 0;
   for (const Scaling& s : all) {
-    Line line{s.name.empty() ? "measured" : s.name, {}, LineLook::measured, colour++};
+    Line line{.name = s.name.empty() ? "measured" : s.name,
+              .marks = {},
+              .look = LineLook::measured,
+              .colour = colour++};
     for (const ScalingPoint& p : s.points)
-      line.marks.push_back({p.ranks, p.efficiency, p.time.n > 1 ? p.low / p.ideal : kUnknown,
-                            p.time.n > 1 ? p.high / p.ideal : kUnknown, ""});
+      line.marks.push_back({.x = p.ranks,
+                            .y = p.efficiency,
+                            .low = p.time.n > 1 ? p.low / p.ideal : kUnknown,
+                            .high = p.time.n > 1 ? p.high / p.ideal : kUnknown,
+                            .note = ""});
     f.lines.push_back(line);
   }
   const double base =
@@ -170,7 +184,8 @@ void scaling_figures(PageBuilder& page, const Part& part) {
   LineFigure times = along_axis(part, title, time.label, time.of);
   int colour = 0;
   for (const Scaling& s : all) {
-    Line ideal{colour == 0 ? "ideal" : "", {}, LineLook::ideal, colour};
+    Line ideal{
+        .name = colour == 0 ? "ideal" : "", .marks = {}, .look = LineLook::ideal, .colour = colour};
     for (const ScalingPoint& p : s.points)
       ideal.marks.push_back({p.ranks, s.points.front().time.median / (s.weak ? 1 : p.ideal)});
     times.lines.push_back(ideal);

@@ -47,7 +47,7 @@ std::vector<Traced> traced_runs(const Study& study, const std::string& runs_at,
         const bool unknown = status.type() == fs::file_type::none;  // reading it says why
         if (!unknown && !fs::is_regular_file(status)) continue;
         const std::uintmax_t size = fs::file_size(path, error);
-        const Traced found{&part, &p, &*r.record, path.string()};
+        const Traced found{.part = &part, .point = &p, .run = &*r.record, .path = path.string()};
         if (unknown || error || size <= longest_trace)
           out.push_back(found);
         else

@@ -41,7 +41,11 @@ std::vector<Scaling> scaling_of(const Part& part) {
   std::vector<Scaling> out;
   const TimeMeasure time = time_of(part);
   for (const PointSeries& series : series_of(part)) {
-    Scaling s{series.name, part.axis, part.kind == PartKind::weak, time, {}};
+    Scaling s{.name = series.name,
+              .axis = part.axis,
+              .weak = part.kind == PartKind::weak,
+              .time = time,
+              .points = {}};
     for (const auto& [x, point] : series.points) {
       if (!(x > 0)) continue;
       ScalingPoint p;

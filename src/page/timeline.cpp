@@ -42,8 +42,12 @@ bool take(const json& event, RawEvent& out) {
   const double rank = number("pid", 1 << 20), lane = number("tid", 1 << 20),
                start = number("ts", far_us), length = number("dur", far_us);
   if (rank < 0 || lane < 0 || start < 0 || length < 0) return false;
-  out = {static_cast<int>(rank), static_cast<int>(lane), text("name"), text("cat"), start,
-         start + length};
+  out = {.rank = static_cast<int>(rank),
+         .lane = static_cast<int>(lane),
+         .name = text("name"),
+         .category = text("cat"),
+         .start = start,
+         .end = start + length};
   return out.category != "turn";
 }
 
@@ -60,8 +64,12 @@ std::vector<PipelineBar> middle_turns(const std::vector<TraceTurn>& turns) {
     if (t.step == chosen) first = std::min(first, t.start_us);
   for (const TraceTurn& t : turns)
     if (t.step == chosen && t.rank < 256 && out.size() < 20000)
-      out.push_back({t.rank, t.stage, t.micro, t.work, (t.start_us - first) * 1e-3,
-                     (t.end_us - first) * 1e-3});
+      out.push_back({.rank = t.rank,
+                     .stage = t.stage,
+                     .micro = t.micro,
+                     .kind = t.work,
+                     .start_ms = (t.start_us - first) * 1e-3,
+                     .end_ms = (t.end_us - first) * 1e-3});
   return out;
 }
 
@@ -107,8 +115,11 @@ Timeline read_timeline(const std::string& text, const std::string& where) {
       out.ranks.resize(static_cast<std::size_t>(e.rank) + 1);
     // Lane 1 is a pipeline's turns: messages begin at 2.
     out.ranks[static_cast<std::size_t>(e.rank)].push_back(
-        {e.name, e.category, (std::max(e.start, from) - from) * 1e-3,
-         (std::min(e.end, until) - from) * 1e-3, e.lane <= 1 ? 0 : e.lane - 1});
+        {.name = e.name,
+         .category = e.category,
+         .start = (std::max(e.start, from) - from) * 1e-3,
+         .end = (std::min(e.end, until) - from) * 1e-3,
+         .lane = e.lane <= 1 ? 0 : e.lane - 1});
   }
   for (std::vector<TimelineBar>& rank : out.ranks)
     std::stable_sort(rank.begin(), rank.end(),

@@ -89,7 +89,11 @@ std::vector<SameWork> same_work(const Part& part) {
     auto found = std::find_if(out.begin(), out.end(),
                               [&](const SameWork& g) { return g.points.front()->axes == p.axes; });
     if (found == out.end())
-      found = out.insert(out.end(), SameWork{point_name(part, Point{"", p.axes, {}, {}}), {}});
+      found = out.insert(
+          out.end(),
+          SameWork{
+              point_name(part, Point{.technique = "", .axes = p.axes, .fixed = {}, .repeats = {}}),
+              {}});
     found->points.push_back(&p);
   }
   return out;

@@ -151,8 +151,11 @@ struct Assigner {
   void place_inputs() {
     for (const Input& in : p.inputs) {
       if (in.kind == Input::param || in.kind == Input::state) {
-        out.persistent.push_back(
-            {in.name, in.kind, target.aligned(p.type(in.var).bytes()), false, in.home});
+        out.persistent.push_back({.name = in.name,
+                                  .kind = in.kind,
+                                  .bytes = target.aligned(p.type(in.var).bytes()),
+                                  .shared = false,
+                                  .home = in.home});
         out.values[at(in.var)] = {static_cast<int>(out.persistent.size()), -1, 0};
         join(in.var, new_group());
       } else {

@@ -8,8 +8,9 @@ namespace tessera::plan {
 
 void Footprint::add(const Plan& plan) {
   for (const Buffer& buffer : plan.persistent) {
-    const auto [it, fresh] =
-        persistent_.try_emplace(buffer.name, Room{buffer.bytes, false, buffer.home, buffer.aside});
+    const auto [it, fresh] = persistent_.try_emplace(
+        buffer.name,
+        Room{.bytes = buffer.bytes, .shared = false, .home = buffer.home, .aside = buffer.aside});
     Room& room = it->second;
     CHECK(fresh || room.bytes == buffer.bytes,
           "two plans disagree about the size of " + buffer.name);

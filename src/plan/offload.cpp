@@ -30,7 +30,9 @@ Pieces::Pieces(const Program& p, const Assignment& a, const Target& target, bool
       const Storage& s = a.values[at(v)];
       auto found = std::find(cut.away.begin(), cut.away.end(), s);
       if (found == cut.away.end())
-        found = cut.away.insert(cut.away.end(), Away{s.base, s.offset, false, false});
+        found = cut.away.insert(
+            cut.away.end(),
+            Away{.base = s.base, .offset = s.offset, .read = false, .written = false});
       (reads ? found->read : found->written) = true;
       const Buffer& buffer = a.persistent[at(s.base - 1)];
       CHECK(by_element(e), buffer.name + " rests on the " + std::string(name(buffer.home)) +

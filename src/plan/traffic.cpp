@@ -93,7 +93,12 @@ std::vector<CommRow> communication(const Plan& plan) {
     if (!crosses_ranks(step.op)) continue;
     const Eqn& e = plan.program.eqns[static_cast<std::size_t>(step.eqn)];
     for (const Message& message : messages_of(step)) {
-      const CommRow now{e.phase, message.op, message.axis, purposes.of(e), 0, 0};
+      const CommRow now{.phase = e.phase,
+                        .op = message.op,
+                        .axis = message.axis,
+                        .what = purposes.of(e),
+                        .count = 0,
+                        .bytes = 0};
       auto row = std::find_if(rows.begin(), rows.end(), [&](const CommRow& r) {
         return r.phase == now.phase && r.op == now.op && r.axis == now.axis && r.what == now.what;
       });

@@ -98,7 +98,10 @@ Carriage agree_on_carrier(const config::Config& config, comm::Comm* world) {
     std::vector<std::string> words;
     for (std::size_t at = 0, end = 0; at < text.size(); at = end + 1)
       words.push_back(text.substr(at, (end = text.find(separator, at)) - at));
-    all.push_back({words.at(0), words.at(1), words.at(2), words.at(3)});
+    all.push_back({.host = words.at(0),
+                   .card = words.at(1),
+                   .without_nccl = words.at(2),
+                   .version = words.at(3)});
   }
   Carriage out;
   ranks.together([&] { out = choose_carrier(config, all); });

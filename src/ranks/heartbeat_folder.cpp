@@ -62,7 +62,10 @@ json to_json(const std::optional<comm::Look::Call>& call) {
 }
 std::optional<comm::Look::Call> call_from(const json& j, std::size_t groups) {
   if (!j.is_array()) return std::nullopt;
-  comm::Look::Call call{j.at(0), static_cast<comm::Verb>(j.at(1).get<int>()), j.at(2), j.at(3)};
+  comm::Look::Call call{.group = j.at(0),
+                        .verb = static_cast<comm::Verb>(j.at(1).get<int>()),
+                        .number = j.at(2),
+                        .scope = j.at(3)};
   if (call.group < 0 || call.group >= static_cast<int>(groups)) return std::nullopt;
   return call;
 }
@@ -131,7 +134,8 @@ std::optional<Seen> HeartbeatFolder::read(int rank) const {
     out.look.inside = j.at("inside");
     out.look.disk = j.at("disk");
     for (const json& g : j.at("groups"))
-      out.look.groups.push_back({g.at(0), g.at(1), g.at(2), g.at(3)});
+      out.look.groups.push_back(
+          {.name = g.at(0), .color = g.at(1), .entered = g.at(2), .left = g.at(3)});
     out.look.waits = call_from(j.at("waits"), out.look.groups.size());
     out.look.left = call_from(j.at("left"), out.look.groups.size());
     return out;

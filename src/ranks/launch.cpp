@@ -38,8 +38,12 @@ namespace {
 std::string ranks_talk;
 
 Watchdog::Options options_of(const config::Config& config, int rank, int ranks) {
-  return {rank, ranks, config.parallel.hang_s, config.parallel.disk_s, config.run.out + "/log.txt",
-          {}};
+  return {.rank = rank,
+          .ranks = ranks,
+          .hang_s = config.parallel.hang_s,
+          .disk_s = config.parallel.disk_s,
+          .log = config.run.out + "/log.txt",
+          .tell = {}};
 }
 
 void tell_how(const std::string& ranks, const Carriage& cards) {

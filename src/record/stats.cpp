@@ -18,7 +18,11 @@ Spread spread_of(std::vector<double> values) {
   double sum = 0;
   for (const double v : values) sum += v;
   const double median = n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-  return {median, sum / static_cast<double>(n), values.front(), values.back(), static_cast<int>(n)};
+  return {.median = median,
+          .mean = sum / static_cast<double>(n),
+          .low = values.front(),
+          .high = values.back(),
+          .n = static_cast<int>(n)};
 }
 
 std::vector<const RunRecord*> records_of(const Point& point) {

@@ -48,9 +48,12 @@ Quantiles quantiles(std::vector<double> v) {
                           above = std::min(below + 1, v.size() - 1);
         return v[below] + (place - static_cast<double>(below)) * (v[above] - v[below]);
       };
-  return {at(0.5),  at(0.1),
-          at(0.9),  v.front(),
-          v.back(), std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size())};
+  return {.median = at(0.5),
+          .p10 = at(0.1),
+          .p90 = at(0.9),
+          .min = v.front(),
+          .max = v.back(),
+          .mean = std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size())};
 }
 
 }  // namespace tessera::report

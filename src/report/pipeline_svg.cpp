@@ -248,7 +248,10 @@ std::string svg_charts(const std::vector<PipelineBar>& predicted,
           : fmt::format(" of all {} ranks; shown are the first of every {} that do the same",
                         rows.of_all->idle.size(), rows.peers);
   return Picture({{"predicted", &predicted, pipeline_use(predicted, ranks)},
-                  {"measured", &measured, chart_use(measured, ranks, rows), of}},
+                  {.heading = "measured",
+                   .bars = &measured,
+                   .use = chart_use(measured, ranks, rows),
+                   .of = of}},
                  ranks, Scale::time, rows)
       .draw(title, subtitle);
 }

@@ -281,15 +281,20 @@ void Session::set_step(std::int64_t applied) {
 }
 
 StepResult Session::train_step(const StepInputs& in) {
-  ready(
-      {Goal::train, static_cast<std::int64_t>(in.labels.size()), Weights::live, in.images.form()});
+  ready({.goal = Goal::train,
+         .samples = static_cast<std::int64_t>(in.labels.size()),
+         .weights = Weights::live,
+         .form = in.images.form()});
   set_step(in.step - 1);
   return submit(in).wait();
 }
 
 PendingStep Session::submit(const StepInputs& in, bool spans) {
   const auto samples = static_cast<std::int64_t>(in.labels.size());
-  Ready& plan = ready({Goal::train, samples, Weights::live, in.images.form()});
+  Ready& plan = ready({.goal = Goal::train,
+                       .samples = samples,
+                       .weights = Weights::live,
+                       .form = in.images.form()});
   feed(plan, micro_batches_for(config_, Goal::train, samples), in);
   write_scalar(plan, "inv_count", 1.0 / static_cast<double>(samples));
   const std::array<double, transforms::rates_ahead> rates = {in.lr, in.next_lr};
@@ -307,18 +312,24 @@ PendingStep Session::submit(const StepInputs& in, bool spans) {
 EvalResult Session::evaluate(const Images& images, std::span<const std::int32_t> labels,
                              Weights weights) {
   const auto samples = static_cast<std::int64_t>(labels.size());
-  Ready& plan = ready({Goal::evaluate, samples, weights, images.form()});
+  Ready& plan = ready(
+      {.goal = Goal::evaluate, .samples = samples, .weights = weights, .form = images.form()});
   const auto micro = micro_batches_for(config_, Goal::evaluate, samples);
   feed(plan, micro, {.images = images, .labels = labels});
   write_scalar(plan, "inv_count", 1.0);
   const exec::Results found = plan.loaded->run();
-  return {found.scalar("loss"), found.scalar("correct"), found.scalar("correct5"),
-          read_logits(plan, micro.size())};
+  return {.loss_sum = found.scalar("loss"),
+          .correct = found.scalar("correct"),
+          .correct5 = found.scalar("correct5"),
+          .logits = read_logits(plan, micro.size())};
 }
 
 void Session::recalibrate(const Images& images) {
   const auto samples = static_cast<std::int64_t>(images.count(pixels()));
-  Ready& plan = ready({Goal::recalibrate, samples, Weights::average, images.form()});
+  Ready& plan = ready({.goal = Goal::recalibrate,
+                       .samples = samples,
+                       .weights = Weights::average,
+                       .form = images.form()});
   feed(plan, {samples}, {.images = images, .labels = {}});
   const std::vector<models::Param> params = models::parameters(config_.model);
   // From zero, or the rounding of what was there before would show in the last bit, and a resumed
@@ -351,7 +362,8 @@ void Session::finish_recalibration() {
 
 std::vector<double> Session::predict(const Images& images, std::int64_t count,
                                      exec::Timeline* timeline, bool spans) {
-  Ready& plan = ready({Goal::predict, count, Weights::live, images.form()});
+  Ready& plan = ready(
+      {.goal = Goal::predict, .samples = count, .weights = Weights::live, .form = images.form()});
   const auto micro = micro_batches_for(config_, Goal::predict, count);
   feed(plan, micro, {.images = images, .labels = {}});
   exec::Results found = plan.loaded->run({.observe = observer_, .spans = timeline && spans});

@@ -105,7 +105,8 @@ class Session {
   StepResult train_step(const StepInputs& inputs);
   StepResult train_step(const Images& images, std::span<const std::int32_t> labels, double lr,
                         std::int64_t step, std::int64_t position) {
-    return train_step({images, labels, lr, step, position});
+    return train_step(
+        {.images = images, .labels = labels, .lr = lr, .step = step, .position = position});
   }
   // Called after each step of the plan of further train_step()s and predict()s; {} ends it.
   void observe(exec::Observer observer) { observer_ = std::move(observer); }

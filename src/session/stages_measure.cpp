@@ -94,7 +94,13 @@ std::vector<double> measure_blocks(const config::Config& given) {
   const BlockOfScope block_of(m);
   std::vector<std::vector<double>> runs(blocks);
   for (int step = 0; step <= timed_runs; ++step) {
-    const StepResult r = session.train_step({images, labels, 0.0, step + 1, 0, targets, weights});
+    const StepResult r = session.train_step({.images = images,
+                                             .labels = labels,
+                                             .lr = 0.0,
+                                             .step = step + 1,
+                                             .position = 0,
+                                             .targets = targets,
+                                             .weights = weights});
     if (step == 0) continue;  // warms caches up
     const std::vector<double> ms =
         sum_by_block(r.timeline, session.compiled(Goal::train, samples).plan, block_of, blocks);

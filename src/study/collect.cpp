@@ -83,7 +83,8 @@ report::RunRecord record_of_infer(const json& d, const std::string& where) {
       const std::string group = word(op, "group");
       auto part = std::find_if(r.parts.begin(), r.parts.end(),
                                [&](const report::PartRecord& p) { return p.name == group; });
-      if (part == r.parts.end()) part = r.parts.insert(part, {group, 0, 0, 1});
+      if (part == r.parts.end())
+        part = r.parts.insert(part, {.name = group, .seconds = 0, .share = 0, .count = 1});
       part->seconds += number(op, "ms") * 1e-3;
       part->share += number(op, "share");
     }
@@ -112,8 +113,11 @@ report::RunRecord record_of_layers(const json& d, const std::string& where) {
   if (total > 0) r.images_per_s = static_cast<double>(r.global_batch) / total;
   for (const json& p : *parts)
     if (p.is_object())
-      r.parts.push_back({word(p, "name"), number(p, "seconds"), number(p, "share"),
-                         whole(p, "count", 1), least_of(p, "busy")});
+      r.parts.push_back({.name = word(p, "name"),
+                         .seconds = number(p, "seconds"),
+                         .share = number(p, "share"),
+                         .count = whole(p, "count", 1),
+                         .busy = least_of(p, "busy")});
   return r;
 }
 

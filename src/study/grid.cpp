@@ -160,7 +160,8 @@ class Planner {
     std::map<std::string, config::Place> places;
     for (const auto& [key, s] : keys) {
       if (is_launch(key)) continue;
-      config::Override o{key, s.value, "--set " + key + "=" + s.value, false};
+      config::Override o{
+          .key = key, .value = s.value, .origin = "--set " + key + "=" + s.value, .is_flag = false};
       places[o.origin] = s.place;
       overrides.push_back(std::move(o));
     }

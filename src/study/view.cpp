@@ -220,7 +220,7 @@ report::Study study_of_run(const fs::path& folder, bool follow) {
   report::Part part;
   part.name = part.title = "run";
   part.kind = report::PartKind::accuracy;
-  part.points.push_back({"", {}, {}, {std::move(repeat)}});
+  part.points.push_back({.technique = "", .axes = {}, .fixed = {}, .repeats = {std::move(repeat)}});
   out.parts.push_back(std::move(part));
   estimate(out);
   if (out.running) out.remaining = report::kUnknown;

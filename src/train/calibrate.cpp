@@ -97,8 +97,12 @@ std::map<std::string, double> calibrate(Session& session, const config::Config& 
   std::map<std::string, Magnitudes> seen;
   data::Batch b;
   for (std::int64_t done = 0; done < samples && loader.next(b); done += b.count) {
-    const plan::Plan& plan =
-        session.compiled({Goal::predict, b.count, Weights::live, images_of(b).form()}).plan;
+    const plan::Plan& plan = session
+                                 .compiled({.goal = Goal::predict,
+                                            .samples = b.count,
+                                            .weights = Weights::live,
+                                            .form = images_of(b).form()})
+                                 .plan;
     const std::map<std::size_t, std::string> products = products_of(plan, config.model, as);
     session.observe([&](std::size_t index, const auto& bytes) {
       const auto found = products.find(index);

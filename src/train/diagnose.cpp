@@ -138,8 +138,10 @@ std::string first_bad_tensor(Session& session, const StepInputs& inputs) {
     found.push_back("the images, all parameters and the optimizer's state are finite");
 
   const Compiled& compiled =
-      session.compiled({Goal::train, static_cast<std::int64_t>(inputs.labels.size()), Weights::live,
-                        inputs.images.form()});
+      session.compiled({.goal = Goal::train,
+                        .samples = static_cast<std::int64_t>(inputs.labels.size()),
+                        .weights = Weights::live,
+                        .form = inputs.images.form()});
   const plan::Plan& plan = compiled.plan;
   std::string first;
   double order = 1e300;

@@ -9,15 +9,19 @@ namespace tessera::run {
 const std::vector<nlohmann::json>& TrainLog::open(const std::filesystem::path& out,
                                                   const config::Config& config, std::int64_t bytes,
                                                   const std::string& hash, std::int64_t next_step) {
-  log_.emplace(out.string(),
-               report::LogOptions{bytes, next_step, config.run.csv, config.run.tensorboard, hash});
+  log_.emplace(out.string(), report::LogOptions{.keep_bytes = bytes,
+                                                .first_step = next_step,
+                                                .csv = config.run.csv,
+                                                .tensorboard = config.run.tensorboard,
+                                                .keep_hash = hash});
   for (const std::string& warning : log_->warnings()) console_.line("warning: " + warning);
   return log_->kept();
 }
 
 void TrainLog::begin(std::int64_t first, std::int64_t total, std::int64_t evaluations,
                      std::int64_t images) {
-  pace_ = {first, total, first, evaluations, images};
+  pace_ = {
+      .first = first, .total = total, .step = first, .evaluations = evaluations, .images = images};
   began_ = now();
 }
 

@@ -101,9 +101,12 @@ void TrainResults::recall(const std::vector<nlohmann::json>& lines) {
       step_ms.push_back(number(line, "step_ms", 0));
       last_loss = number(line, "loss", 0);
     } else if (line["kind"] == "epoch") {
-      epochs.push_back({number(line, "seconds", 0), number(line, "loss", 0),
-                        number(line, "train_top1", 0), number(line, "test_top1", -1),
-                        number(line, "test_top1_tta", -1), number(line, "barrier_wait_s", 0)});
+      epochs.push_back({.seconds = number(line, "seconds", 0),
+                        .loss = number(line, "loss", 0),
+                        .train_top1 = number(line, "train_top1", 0),
+                        .test_top1 = number(line, "test_top1", -1),
+                        .test_top1_tta = number(line, "test_top1_tta", -1),
+                        .barrier_wait_s = number(line, "barrier_wait_s", 0)});
     }
   }
 }

@@ -82,7 +82,13 @@ Program fold_norm(const Program& program) {
     if (addend != none) in.push_back(r(addend));
     Conv attrs = std::get<Conv>(conv->attrs);
     attrs.relu = relu;
-    r.copy_with(Eqn{Op::conv, attrs, {}, {e.out[0]}, conv->scope, conv->phase}, attrs, in);
+    r.copy_with(Eqn{.op = Op::conv,
+                    .attrs = attrs,
+                    .in = {},
+                    .out = {e.out[0]},
+                    .scope = conv->scope,
+                    .phase = conv->phase},
+                attrs, in);
   }
   return r.finish();
 }

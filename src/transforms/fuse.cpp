@@ -76,8 +76,14 @@ Program fuse_contract(const Program& program) {
             translate(letters_in(add_sig, 1), letters_out(add_sig), y) + "->" + y;
     std::vector<Var> in = r(product.in);
     in.push_back(r(add.in[1]));
-    Eqn fused{Op::contract, c, {}, add.out, product.scope, product.phase, product.stage,
-              product.micro};
+    Eqn fused{.op = Op::contract,
+              .attrs = c,
+              .in = {},
+              .out = add.out,
+              .scope = product.scope,
+              .phase = product.phase,
+              .stage = product.stage,
+              .micro = product.micro};
     if (const auto gelu = act.find(static_cast<int>(i)); gelu != act.end()) {
       c.act = std::get<Gelu>(gelu->second->attrs).tanh ? "gelu_tanh" : "gelu";
       fused.out = {gelu->second->out[0], add.out[0]};
@@ -143,8 +149,14 @@ Program fuse_norm(const Program& program) {
       const Eqn& ln = *n->second;
       for (const int before : ahead[static_cast<int>(i)])
         if (gone.insert(before).second) r.copy(program.eqns[static_cast<std::size_t>(before)]);
-      const Eqn fused{Op::add_norm, ln.attrs, {},      {e.out[0], ln.out[0], ln.out[1], ln.out[2]},
-                      e.scope,      e.phase,  e.stage, e.micro};
+      const Eqn fused{.op = Op::add_norm,
+                      .attrs = ln.attrs,
+                      .in = {},
+                      .out = {e.out[0], ln.out[0], ln.out[1], ln.out[2]},
+                      .scope = e.scope,
+                      .phase = e.phase,
+                      .stage = e.stage,
+                      .micro = e.micro};
       r.copy_with(fused, ln.attrs, {r(e.in[0]), r(e.in[1]), r(ln.in[1]), r(ln.in[2])});
     } else if (const auto g = grad.find(static_cast<int>(i)); g != grad.end()) {
       const Eqn& add = *g->second;

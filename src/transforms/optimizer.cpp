@@ -58,7 +58,7 @@ std::vector<Bucket> plan_buckets(const Program& program,
     bucket.lr_scale = group.lr_scale;
     bucket.resident = group.resident;
     bucket.stage = group.stage;
-    bucket.entries.push_back({in.name, bucket.size, shape, dim});
+    bucket.entries.push_back({.param = in.name, .offset = bucket.size, .shape = shape, .dim = dim});
     bucket.size += (elements(shape) / bucket.parts + align - 1) / align * align;
     if (group.lr_scale != 1.0) rates[group.decay].emplace(group.lr_scale, 0);
   }
@@ -90,9 +90,12 @@ Program buckets(const Program& program, const std::vector<Bucket>& list, Role se
     for (const Bucket::Entry& entry : bucket.entries) {
       const Input* in = program.input(entry.param);
       CHECK(in, "bucket " + bucket.name + " holds " + entry.param + ", which the program lacks");
-      r.set(in->var,
-            r.to.emit_named(Op::view, View{entry.offset, entry.shape, bucket.parts, entry.dim},
-                            {flat}, {entry.param})[0]);
+      r.set(in->var, r.to.emit_named(Op::view,
+                                     View{.offset = entry.offset,
+                                          .shape = entry.shape,
+                                          .parts = bucket.parts,
+                                          .dim = entry.dim},
+                                     {flat}, {entry.param})[0]);
     }
   }
   for (const Input& in : program.inputs) {
@@ -149,7 +152,7 @@ void add_to(Builder& b, Var& sum, Var more, const std::string& name) {
 // `unscale` is given. `alarms`: where given, it also counts values that are not finite.
 Var flat_gradient(Builder& b, const Bucket& bucket, const Backward& backward, Var unscale,
                   Var* alarms) {
-  Pack pack{{}, bucket.size, bucket.parts, {}};
+  Pack pack{.offsets = {}, .size = bucket.size, .parts = bucket.parts, .dims = {}};
   std::size_t micro = 1;
   for (const Bucket::Entry& entry : bucket.entries) {
     CHECK(backward.grads.contains(entry.param), "parameter " + entry.param + " has no gradient");
@@ -200,7 +203,8 @@ void update_bucket(Builder& b, const Optimizer& spec, const Bucket& bucket,
   if (in.factor != none)
     g = b.mul(alphabet(type.rank()) + ",->" + alphabet(type.rank()), g, in.factor, "clipped");
   const Var rate = bucket.lr_scale == 1.0 ? in.lr : b.scale(in.lr, bucket.lr_scale, "lr");
-  std::vector<Var> now = rule(b, {spec, bucket, kept, g, rate, in.step});
+  std::vector<Var> now = rule(
+      b, {.spec = spec, .bucket = bucket, .kept = kept, .grad = g, .lr = rate, .step = in.step});
   CHECK(now.size() == kept.size(), spec.name + " gives the weights and every state anew");
   if (spec.ema > 0) {
     keep(Role::average, buffer_name(Role::average, bucket));
@@ -252,7 +256,12 @@ Program optimizer(const Program& program, const Optimizer& spec, const std::vect
     const std::size_t i =
         early ? list.size() - 1 - n : n;  // late layers come first out of the backward pass
     if (early) look_at_norm(i);
-    update_bucket(b, spec, list[i], {flat[i], spec.clip > 0 ? norm[1] : none, lr, step, ok});
+    update_bucket(b, spec, list[i],
+                  {.gradient = flat[i],
+                   .factor = spec.clip > 0 ? norm[1] : none,
+                   .lr = lr,
+                   .step = step,
+                   .ok = ok});
   }
   if (early) b.output("grad_norm", b.emit(Op::clip, Clip{}, {squares}, {"grad_norm", "factor"})[0]);
   return b.take();

@@ -90,8 +90,11 @@ class Pipeliner {
       if (o.updates.empty() && !made_by_update(o.var)) whole(o.var);
     for (const std::size_t i : update) add_update(from_.eqns[i]);
     for (const Output& o : from_.outputs)
-      out_.outputs.push_back(
-          {o.name, o.updates.empty() ? whole(o.var) : o.var, o.updates, o.role, o.of});
+      out_.outputs.push_back({.name = o.name,
+                              .var = o.updates.empty() ? whole(o.var) : o.var,
+                              .updates = o.updates,
+                              .role = o.role,
+                              .of = o.of});
     return std::move(out_);
   }
 
@@ -147,8 +150,14 @@ class Pipeliner {
   }
   Var emit(Op op, Attrs attrs, Var in, Place where, const std::string& suffix, const Eqn& near) {
     const Var v = fresh(out_.name_of(in) + "/" + suffix, in, where);
-    out_.eqns.push_back(
-        {op, std::move(attrs), {in}, {v}, near.scope, near.phase, near.stage, near.micro});
+    out_.eqns.push_back({.op = op,
+                         .attrs = std::move(attrs),
+                         .in = {in},
+                         .out = {v},
+                         .scope = near.scope,
+                         .phase = near.phase,
+                         .stage = near.stage,
+                         .micro = near.micro});
     return v;
   }
 
@@ -224,14 +233,26 @@ class Pipeliner {
     if (const auto found = parts_.find(v); found != parts_.end()) return found->second;
     CHECK(have.kind == Place::O,
           out_.name_of(v) + " is on all stages already and would be added up once for each");
-    return parts_[v] =
-               emit(Op::widen, Collective{axis_name, -1, -1, {}, {}, 0}, v, partial, "part", near);
+    return parts_[v] = emit(Op::widen,
+                            Collective{.axis = axis_name,
+                                       .dim = -1,
+                                       .from = -1,
+                                       .parts = {},
+                                       .from_parts = {},
+                                       .index = 0},
+                            v, partial, "part", near);
   }
   Var whole(Var v) {
     if (place(v) == everywhere) return v;
     if (const auto found = wholes_.find(v); found != wholes_.end()) return found->second;
     const Eqn near = near_update(v);
-    return wholes_[v] = emit(Op::all_reduce, Collective{axis_name, -1, -1, {}, {}, 0},
+    return wholes_[v] = emit(Op::all_reduce,
+                             Collective{.axis = axis_name,
+                                        .dim = -1,
+                                        .from = -1,
+                                        .parts = {},
+                                        .from_parts = {},
+                                        .index = 0},
                              share(v, near), everywhere, axis_name, near);
   }
 

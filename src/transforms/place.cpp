@@ -342,12 +342,12 @@ class Placer {
                   : want == whole   ? Op::all_gather
                   : want == partial ? Op::widen
                                     : Op::all_to_all;
-    Collective a{r_.from.mesh.axes[at(axis)].name,
-                 want.kind == Place::S ? want.dim : have.dim,
-                 -1,
-                 {},
-                 {},
-                 0};
+    Collective a{.axis = r_.from.mesh.axes[at(axis)].name,
+                 .dim = want.kind == Place::S ? want.dim : have.dim,
+                 .from = -1,
+                 .parts = {},
+                 .from_parts = {},
+                 .index = 0};
     if (op == Op::all_to_all) a.from = have.dim;
     return r_.to.emit_named(op, a, {v}, {r_.to.name_of(v) + "/" + a.axis})[0];
   }

@@ -55,12 +55,12 @@ Program run(Program program, const std::vector<Pass>& passes, const RunOptions& 
   if (!options.dump_dir.empty()) dump(options.dump_dir, 0, "model", program);
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const Pass& pass = passes[i];
-    PassReport report{pass.name,
-                      0,
-                      program.eqns.size(),
-                      program.eqns.size(),
-                      disabled.contains(pass.name),
-                      pass.preserves_numerics};
+    PassReport report{.name = pass.name,
+                      .ms = 0,
+                      .eqns_before = program.eqns.size(),
+                      .eqns_after = program.eqns.size(),
+                      .disabled = disabled.contains(pass.name),
+                      .preserves_numerics = pass.preserves_numerics};
     if (options.before) options.before(pass, program);
     if (!report.disabled) {
       const auto start = std::chrono::steady_clock::now();

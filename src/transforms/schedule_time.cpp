@@ -36,7 +36,7 @@ class Simulation {
       CHECK(std::isfinite(cost) && cost >= 0,
             "the cost of " + name(turn) + " is " + std::to_string(cost));
       free_[at(rank)] = done(turn) = start + cost;
-      out_.push_back({rank, turn, start, start + cost});
+      out_.push_back({.rank = rank, .turn = turn, .start = start, .end = start + cost});
       offer(rank);
       // The rank that was waiting for this turn, if it is another one.
       const int after = turn.work == Work::forward ? turn.stage + 1 : turn.stage - 1;

@@ -34,7 +34,10 @@ void check_sizes(const std::string& name, int ranks, int stages, int micros, int
 
 Schedule empty(std::string name, int ranks, int stages, int micros, int kinds) {
   check_sizes(name, ranks, stages, micros, kinds);
-  return {std::move(name), stages, micros, std::vector<Turns>(static_cast<std::size_t>(ranks))};
+  return {.name = std::move(name),
+          .stages = stages,
+          .micros = micros,
+          .ranks = std::vector<Turns>(static_cast<std::size_t>(ranks))};
 }
 
 // Sizes of the groups in which micro-batches pass a rank with several stages. A group of at least

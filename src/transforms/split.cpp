@@ -50,7 +50,14 @@ Program split_attention(const Program& program) {
     x = emit(Op::softmax, None{}, {x}, ".softmax");
     if (product.out) x = emit(Op::cast, Cast{type.dtype}, {x}, ".narrow");
     const Contract values{scores + "," + k + "->" + q, {}, {}};
-    r.copy_with(Eqn{Op::contract, values, {}, {e.out[0]}, e.scope, e.phase, e.stage, e.micro},
+    r.copy_with(Eqn{.op = Op::contract,
+                    .attrs = values,
+                    .in = {},
+                    .out = {e.out[0]},
+                    .scope = e.scope,
+                    .phase = e.phase,
+                    .stage = e.stage,
+                    .micro = e.micro},
                 values, {x, r(e.in[2])});
   }
   return r.finish();

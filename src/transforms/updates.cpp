@@ -8,7 +8,12 @@ using namespace ir;
 namespace {
 
 AdamW moments(const Update& u) {
-  return {u.spec.beta1, u.spec.beta2, u.spec.eps, u.weight_decay(), false, false};
+  return {.beta1 = u.spec.beta1,
+          .beta2 = u.spec.beta2,
+          .eps = u.spec.eps,
+          .weight_decay = u.weight_decay(),
+          .factor = false,
+          .ok = false};
 }
 
 }  // namespace
@@ -19,7 +24,12 @@ std::vector<Var> adamw(Builder& b, const Update& u) {
 }
 
 std::vector<Var> sgd(Builder& b, const Update& u) {
-  return b.emit(Op::sgd, Sgd{u.spec.momentum, u.weight_decay(), u.spec.nesterov, false, false},
+  return b.emit(Op::sgd,
+                Sgd{.momentum = u.spec.momentum,
+                    .weight_decay = u.weight_decay(),
+                    .nesterov = u.spec.nesterov,
+                    .factor = false,
+                    .ok = false},
                 {u.kept[0], u.kept[1], u.grad, u.lr}, {"w", "momentum"});
 }
 

@@ -128,10 +128,10 @@ Pictures read_pictures(std::span<const std::string> paths, const Session& sessio
   const auto size = static_cast<std::size_t>(m.image_h * m.image_w * m.channels);
   const auto wants = session.own_samples_of(Goal::predict);
   const bool arrays = is_array(paths[0]);
-  Pictures out{std::vector<std::uint8_t>(arrays ? 0 : paths.size() * size),
-               std::vector<float>(arrays ? paths.size() * size : 0),
-               paths.size(),
-               {}};
+  Pictures out{.pixels = std::vector<std::uint8_t>(arrays ? 0 : paths.size() * size),
+               .numbers = std::vector<float>(arrays ? paths.size() * size : 0),
+               .bad_at = paths.size(),
+               .bad = {}};
   data::Image image;
   for (std::size_t i = 0; i < paths.size() && !out.bad; ++i) {
     if (wants && !wants(static_cast<std::int64_t>(i), static_cast<std::int64_t>(paths.size())))
@@ -257,7 +257,8 @@ int predict_on(const Found& found, const PredictOptions& options, const Ranks& r
 int evaluate(const EvalOptions& options, char** argv) {
   WeightsOptions keys = options;  // with the flags of this verb alone
   const auto flag = [&](const char* name, const char* key, const std::string& value) {
-    keys.overrides.push_back({key, value, fmt::format("{} {}", name, value), true});
+    keys.overrides.push_back(
+        {.key = key, .value = value, .origin = fmt::format("{} {}", name, value), .is_flag = true});
   };
   if (options.seed) flag("--seed", "run.seed", std::to_string(*options.seed));
   if (options.test_size > 0)

@@ -52,7 +52,11 @@ PipelineView::PipelineView(const StepSpec& spec, Goal goal, int micros)
   std::size_t next = 0;
   for (const std::int64_t count : spec.blocks) {
     const std::size_t end = next + static_cast<std::size_t>(count);
-    Stage stage{homes[stages_.size()], blocks[next].name, blocks[end - 1].name, count, 0};
+    Stage stage{.rank = homes[stages_.size()],
+                .first = blocks[next].name,
+                .last = blocks[end - 1].name,
+                .blocks = count,
+                .params = 0};
     for (; next < end; ++next) stage.params += blocks[next].params;
     stages_.push_back(std::move(stage));
   }
@@ -61,7 +65,10 @@ PipelineView::PipelineView(const StepSpec& spec, Goal goal, int micros)
 void PipelineView::add(const plan::Plan& plan) {
   if (plan.rank % peers_ != 0) return;
   Rank& rank = ranks_.at(at(plan.rank / peers_));
-  rank = {plan.memory, plan.peak_bytes(), 0, turn_flops(plan.program)};
+  rank = {.memory = plan.memory,
+          .peak_bytes = plan.peak_bytes(),
+          .sent_bytes = 0,
+          .flops = turn_flops(plan.program)};
   for (const plan::CommRow& row : plan::communication(plan))
     if (row.op == ir::Op::send) rank.sent_bytes += row.bytes;
 }
@@ -94,8 +101,12 @@ std::vector<transforms::Timed> PipelineView::simulated() const {
 std::vector<PipelineBar> PipelineView::predicted(double scale) const {
   std::vector<PipelineBar> bars;
   for (const transforms::Timed& t : simulated())
-    bars.push_back({t.rank, t.turn.stage, t.turn.micro, pipeline_turn(t.turn).work, t.start * scale,
-                    t.end * scale});
+    bars.push_back({.rank = t.rank,
+                    .stage = t.turn.stage,
+                    .micro = t.turn.micro,
+                    .kind = pipeline_turn(t.turn).work,
+                    .start_ms = t.start * scale,
+                    .end_ms = t.end * scale});
   return bars;
 }
 

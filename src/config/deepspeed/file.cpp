@@ -87,11 +87,15 @@ void DeepSpeedFile::wrong(std::string_view path, const JsonNode& node, std::stri
 }
 
 void DeepSpeedFile::set(std::string key, std::string path, Value value, Place place) {
-  out_.settings.push_back({std::move(key), std::move(path), std::move(value), std::move(place)});
+  out_.settings.push_back({.key = std::move(key),
+                           .path = std::move(path),
+                           .value = std::move(value),
+                           .place = std::move(place)});
 }
 
 void DeepSpeedFile::fallback(std::string key, Value value) {
-  out_.defaults.push_back({std::move(key), "", std::move(value), {file_}});
+  out_.defaults.push_back(
+      {.key = std::move(key), .path = "", .value = std::move(value), .place = {file_}});
 }
 
 std::optional<std::int64_t> DeepSpeedFile::whole_at(std::string_view path, std::string_view key) {

@@ -85,15 +85,19 @@ std::vector<Effective> effective_values(
     std::string note;
     if (key == "optim.clip" && source == "default")
       note = "DeepSpeed 0.15.3's default; newer versions clip at 1.0";
-    out.push_back({std::string(deepspeed), std::string(key), value_of(config, key),
-                   std::move(source), std::move(note)});
+    out.push_back({.deepspeed = std::string(deepspeed),
+                   .key = std::string(key),
+                   .value = value_of(config, key),
+                   .source = std::move(source),
+                   .note = std::move(note)});
   };
   for (const Row& row : rows)
     if (is_read(row.key, config) && (row.shown == nullptr || row.shown(config)))
       add(row.deepspeed, row.key);
   for (const DeepSpeedSetting& s : reading.settings) add(s.path, s.key);
   for (const DeepSpeedReading::Silent& s : reading.silent)
-    out.push_back({s.path, "", s.value, "deepspeed", s.note});
+    out.push_back(
+        {.deepspeed = s.path, .key = "", .value = s.value, .source = "deepspeed", .note = s.note});
   return out;
 }
 

@@ -29,10 +29,14 @@ class Recorder {
     if (!times(kind)) return;
     const double end = now();
     if (kind != Timeline::compute) timeline_.messages_ms += end - begin;
-    if (spans_) timeline_.spans.push_back({step, 0, begin, end, kind});
+    if (spans_)
+      timeline_.spans.push_back(
+          {.step = step, .stream = 0, .start = begin, .end = end, .kind = kind});
   }
   void flight(int step, double begin) {
-    if (spans_) timeline_.spans.push_back({step, 1, begin, now(), Timeline::flight});
+    if (spans_)
+      timeline_.spans.push_back(
+          {.step = step, .stream = 1, .start = begin, .end = now(), .kind = Timeline::flight});
   }
   Timeline finish() {
     timeline_.began_ns =

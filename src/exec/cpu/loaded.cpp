@@ -154,10 +154,19 @@ void CpuLoaded::read(std::string_view output, std::span<std::byte> bytes) {
 }
 
 Call CpuLoaded::call_of(Bound& bound) {
-  return {bound.step->op,    bound.step->attrs, bound.in,     bound.out,
-          *bound.pool,       bound.scratch,     bound.shared, bound.shared + bound.scratch.shared,
-          &machine_.groups,  &bound.memo,       bound.packed, bound.step->packed.type.bytes(),
-          machine_.threading};
+  return {.op = bound.step->op,
+          .attrs = bound.step->attrs,
+          .in = bound.in,
+          .out = bound.out,
+          .pool = *bound.pool,
+          .scratch = bound.scratch,
+          .shared = bound.shared,
+          .own = bound.shared + bound.scratch.shared,
+          .groups = &machine_.groups,
+          .memo = &bound.memo,
+          .packed = bound.packed,
+          .packed_bytes = bound.step->packed.type.bytes(),
+          .threading = machine_.threading};
 }
 
 comm::Pending CpuLoaded::start_move(const plan::Step& step, Bound& bound) {

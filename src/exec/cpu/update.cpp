@@ -126,15 +126,15 @@ void fast_adamw(const Call& call) {
   if (!given.ok) return keep(call);
   const double lr = static_cast<double>(scalar(call.in[4])),
                t = static_cast<double>(*call.in[5].as<std::int64_t>());
-  const AdamWScalars s{given.factor,
-                       static_cast<float>(1.0 - lr * a.weight_decay),
-                       static_cast<float>(a.beta1),
-                       static_cast<float>(1.0 - a.beta1),
-                       static_cast<float>(a.beta2),
-                       static_cast<float>(1.0 - a.beta2),
-                       static_cast<float>(lr / (1.0 - std::pow(a.beta1, t))),
-                       static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(a.beta2, t))),
-                       static_cast<float>(a.eps)};
+  const AdamWScalars s{.factor = given.factor,
+                       .decay = static_cast<float>(1.0 - lr * a.weight_decay),
+                       .beta1 = static_cast<float>(a.beta1),
+                       .rest1 = static_cast<float>(1.0 - a.beta1),
+                       .beta2 = static_cast<float>(a.beta2),
+                       .rest2 = static_cast<float>(1.0 - a.beta2),
+                       .step = static_cast<float>(lr / (1.0 - std::pow(a.beta1, t))),
+                       .root = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(a.beta2, t))),
+                       .eps = static_cast<float>(a.eps)};
   const float *w = call.in[0].as<float>(), *m = call.in[1].as<float>(), *v = call.in[2].as<float>(),
               *g = call.in[3].as<float>();
   float *w_out = call.out[0].as<float>(), *m_out = call.out[1].as<float>(),
@@ -148,8 +148,11 @@ void fast_sgd(const Call& call) {
   const ir::Sgd& a = call.attr<ir::Sgd>();
   const Optional given(call, 4, a.factor, a.ok);
   if (!given.ok) return keep(call);
-  const SgdScalars s{given.factor, static_cast<float>(a.weight_decay),
-                     static_cast<float>(a.momentum), scalar(call.in[3]), a.nesterov};
+  const SgdScalars s{.factor = given.factor,
+                     .weight_decay = static_cast<float>(a.weight_decay),
+                     .momentum = static_cast<float>(a.momentum),
+                     .lr = scalar(call.in[3]),
+                     .nesterov = a.nesterov};
   const float *w = call.in[0].as<float>(), *m = call.in[1].as<float>(), *g = call.in[2].as<float>();
   float *w_out = call.out[0].as<float>(), *m_out = call.out[1].as<float>();
   for_chunks(call.pool, call.in[0].elements(), chunk, [&](std::int64_t i, std::int64_t n) {

@@ -103,10 +103,14 @@ std::string dot_figure(const DotFigure& f) {
   }
   std::vector<Canvas::Key> keys;
   const bool reference = drawable(f, f.reference);
-  if (reference) keys.push_back({f.reference_name, "fg-ideal", -1, true});
+  if (reference)
+    keys.push_back({.name = f.reference_name, .classes = "fg-ideal", .colour = -1, .stroke = true});
   if (std::any_of(f.rows.begin(), f.rows.end(),
                   [&](const DotRow& r) { return drawable(f, r.ideal); }))
-    keys.push_back({f.ideal_name.empty() ? "ideal" : f.ideal_name, "fg-tickm", -1, true});
+    keys.push_back({.name = f.ideal_name.empty() ? "ideal" : f.ideal_name,
+                    .classes = "fg-tickm",
+                    .colour = -1,
+                    .stroke = true});
   canvas.legend(keys, 12);
   const DotScale s = scale_of(f, 28 + kLetter * std::min(label, 26.0),
                               dots_width - 34 - kLetter * std::min(value, 24.0));

@@ -118,8 +118,10 @@ class LinePlot {
                     kColours;
       if (own) ++colour;
       if (line.name.empty()) continue;
-      keys.push_back(
-          {line.name, style_of(line, c), line.look == LineLook::measured ? c : -1, true});
+      keys.push_back({.name = line.name,
+                      .classes = style_of(line, c),
+                      .colour = line.look == LineLook::measured ? c : -1,
+                      .stroke = true});
     }
     if (keys.size() > 1) canvas_.legend(keys, 12);
   }

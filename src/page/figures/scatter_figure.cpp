@@ -45,7 +45,7 @@ PlacedLabel place_label(double x, double y, const std::string& name, const Label
           std::any_of(taken.begin(), taken.end(), [&](const LabelBox& t) { return t.meets(box); }))
         continue;
       taken.push_back(box);
-      return {x + dx, y + dy, anchor, true};
+      return {.x = x + dx, .y = y + dy, .anchor = anchor, .found = true};
     }
   return {};
 }

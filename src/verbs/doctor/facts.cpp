@@ -177,8 +177,10 @@ HostFacts facts_from(const nlohmann::json& j) {
   f.numa = j.value("numa", std::vector<std::string>{});  // older versions send none
   f.devices = j.at("devices").get<std::vector<std::string>>();
   for (const auto& i : j.at("interfaces"))
-    f.interfaces.push_back(
-        {i.at("name"), i.at("address"), i.at("mbit"), i.value("mpi", true)});  // as above
+    f.interfaces.push_back({.name = i.at("name"),
+                            .address = i.at("address"),
+                            .mbit = i.at("mbit"),
+                            .mpi = i.value("mpi", true)});  // as above
   return f;
 }
 

@@ -138,7 +138,12 @@ Link measure_link(const Ranks& ranks, const Partners& partners, int from, int to
   rest_until_all_came(ranks);
   const std::vector<double> told = ranks.gather(mine);
   const auto at = static_cast<std::size_t>(4 * from);
-  return {from, to, told[at], told[at + 1], told[at + 2], told[at + 3]};
+  return {.from = from,
+          .to = to,
+          .latency_us = told[at],
+          .gbyte_s = told[at + 1],
+          .all_reduce_us = told[at + 2],
+          .all_reduce_gbyte_s = told[at + 3]};
 }
 
 // A link that looks slow is measured again, and its best counts: other work on one of its hosts

@@ -42,8 +42,10 @@ void reference_contract(const Call& call) {
   const std::int64_t nb = extents.product(batch), nm = extents.product(rows),
                      nn = extents.product(columns), nk = extents.product(summed);
   const auto place = [&](const std::string& of, const ir::Shape& its) {
-    return Place{offsets(batch, extents, of, its), offsets(rows, extents, of, its),
-                 offsets(columns, extents, of, its), offsets(summed, extents, of, its)};
+    return Place{.b = offsets(batch, extents, of, its),
+                 .m = offsets(rows, extents, of, its),
+                 .n = offsets(columns, extents, of, its),
+                 .k = offsets(summed, extents, of, its)};
   };
   const Place px = place(lx, call.in[0].shape), pw = place(lw, call.in[1].shape),
               py = place(ly, shape);

@@ -108,7 +108,8 @@ void contract_quantised(const Call& call) {
   const std::vector<Tensor> sum = {in_doubles((y ? y : z).shape, sums)};
   const ir::Attrs plain =
       ir::Contract{letters.in[0] + "," + letters.in[1] + "->" + letters.out, {}, ir::DType::f64};
-  reference_contract<double>(Call{call.op, plain, factors, sum, call.pool, {}});
+  reference_contract<double>(Call{
+      .op = call.op, .attrs = plain, .in = factors, .out = sum, .pool = call.pool, .scratch = {}});
 
   Extents extents;
   for (std::size_t i = 0; i < call.in.size(); ++i) extents.bind(letters.in[i], call.in[i].shape);
