@@ -36,6 +36,8 @@ namespace fs = std::filesystem;
 
 // From a verdict until the ranks that are left are killed, and until mpirun is.
 constexpr auto grace = std::chrono::seconds(8), more_grace = std::chrono::seconds(12);
+// From a rank's own exit code until that counts as a verdict: MPI ends the job by then, or never.
+constexpr auto word_grace = std::chrono::seconds(20);
 
 // How long mpirun may be without any rank here, before the first and after the last. Without memory
 // for its threads it waits for itself for ever; on a busy machine it may take long to end.
@@ -202,9 +204,14 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
                                                        "{} s; {}",
                                                        longest.count(), memory_limit_text())));
     }
-    if (decided == steady_clock::time_point::max() && folder.verdict())
-      decided = steady_clock::now();
-    if (decided == steady_clock::time_point::max()) continue;
+    if (decided == steady_clock::time_point::max()) {
+      if (folder.verdict())
+        decided = steady_clock::now();
+      else if (folder.code())
+        decided = steady_clock::now() + word_grace;
+      else
+        continue;
+    }
     if (steady_clock::now() - decided > grace) kill_ranks(folder);
     if (steady_clock::now() - decided > more_grace) ::kill(child, SIGKILL);
   }

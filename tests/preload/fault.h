@@ -22,9 +22,11 @@ namespace tessera::test::faults {
 // `thread` is the creation of a thread, anywhere; `memory` an allocation of the thread of the name
 // WHERE, with `back` only until that thread gives a MiB or more back to the system.
 // TESSERA_FAULT_UNDER: only paths below this folder. TESSERA_FAULT_RECORD: the file with a Record.
+// TESSERA_FAULT_ABORT: MPI_Abort never comes back and ends nothing.
 inline constexpr const char *fault_variable = "TESSERA_FAULT",
                             *under_variable = "TESSERA_FAULT_UNDER",
-                            *record_variable = "TESSERA_FAULT_RECORD";
+                            *record_variable = "TESSERA_FAULT_RECORD",
+                            *abort_variable = "TESSERA_FAULT_ABORT";
 
 enum class Call {
   open,

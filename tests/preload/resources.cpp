@@ -1,5 +1,6 @@
-// Memory and threads that are not to be had. Convention: malloc of glibc is reached by its other
-// name, since looking it up would itself allocate; operator new calls malloc wherever libstdc++ is.
+// Memory and threads that are not to be had, and a job that does not end. Convention: malloc of
+// glibc is reached by its other name, since looking it up would itself allocate; operator new calls
+// malloc wherever libstdc++ is.
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -45,6 +46,13 @@ int pthread_setname_np(pthread_t thread, const char* name) noexcept {
   REAL(pthread_setname_np);
   if (::pthread_equal(thread, ::pthread_self())) is_named = std::strcmp(name, order.where) == 0;
   return known_pthread_setname_np(thread, name);
+}
+
+// The end of a job by MPI, which never comes where the variable is set.
+int MPI_Abort(void* world, int code) noexcept {
+  REAL(MPI_Abort);
+  while (std::getenv(abort_variable)) ::pause();
+  return known_MPI_Abort(world, code);
 }
 
 }  // extern "C"

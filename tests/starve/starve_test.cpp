@@ -159,6 +159,19 @@ TEST(Long, ARanksOwnWordCountsWhereMpirunDoesNotEnd) {
   EXPECT_NE(read(err).find("predictions.json: cannot rename"), std::string::npos) << read(err);
   EXPECT_EQ(read(err).find("does not end"), std::string::npos) << read(err);
 }
+// A rank that has said why it ends, and that MPI neither ends nor lets go: the launcher does both.
+TEST(Long, ARanksOwnWordCountsWhereMpiDoesNotEndTheJob) {
+  if (!has_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  const fs::path err = scratch() / "stderr";
+  const std::string command =
+      "TESSERA_FAULT_ABORT=1 TESSERA_FAULT='rename weights.safetensors rank=0 errno=28' "
+      "LD_PRELOAD=" TESSERA_PRELOAD " timeout 120 " TESSERA_BINARY " train" +
+      steps + "--np 2 --oversubscribe --steps 2 --quiet --fresh --out " +
+      (scratch() / "unended").string() + " >/dev/null 2>" + err.string();
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), 9) << read(err);
+  EXPECT_NE(read(err).find("weights.safetensors"), std::string::npos) << read(err);
+}
 TEST(Long, TooLittleMemoryForRanksIsSaid) {
   if (!has_mpirun()) GTEST_SKIP() << "there is no mpirun";
   for (int mib = 64; mib < 256; mib += mib < 112 ? 2 : 16) expect_memory_is_named(mib, mib > 96);
