@@ -48,7 +48,7 @@ TEST_F(OnCardMemory, IsTakenAsPlanned) {
   }
 }
 
-// Whoever has taken the card's memory asks for its peak without needing more: two measurements
+// A run that has taken the card's memory gets its peak without needing more: two measurements
 // would differ.
 TEST_F(OnCardMemory, IsNotNeededToMeasureACardAgain) {
   const exec::DeviceInfo card = exec::device_info("cuda", 1);
