@@ -159,7 +159,8 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
   std::set<pid_t> told;
   const auto began = steady_clock::now();
   auto seen = began, looked = began, first = began;
-  steady_clock::time_point decided = steady_clock::time_point::max();
+  constexpr auto never = steady_clock::time_point::max();
+  auto said = never, decided = never;
   const auto give_up = [&](const Error& error) {
     ::kill(child, SIGKILL);
     ::waitpid(child, &status, 0);
@@ -204,13 +205,13 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
                                                        "{} s; {}",
                                                        longest.count(), memory_limit_text())));
     }
-    if (decided == steady_clock::time_point::max()) {
-      if (folder.verdict())
-        decided = steady_clock::now();
-      else if (folder.code())
-        decided = steady_clock::now() + word_grace;
-      else
-        continue;
+    if (decided == never) {
+      if (const auto code = folder.code(); code && said == never)
+        said = steady_clock::now();
+      else if (code && steady_clock::now() - said > word_grace)
+        folder.decide({*code, ""});
+      if (!folder.verdict()) continue;
+      decided = steady_clock::now();
     }
     if (steady_clock::now() - decided > grace) kill_ranks(folder);
     if (steady_clock::now() - decided > more_grace) ::kill(child, SIGKILL);
