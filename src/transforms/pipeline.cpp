@@ -233,27 +233,14 @@ class Pipeliner {
     if (const auto found = parts_.find(v); found != parts_.end()) return found->second;
     CHECK(have.kind == Place::O,
           out_.name_of(v) + " is on all stages already and would be added up once for each");
-    return parts_[v] = emit(Op::widen,
-                            Collective{.axis = axis_name,
-                                       .dim = -1,
-                                       .from = -1,
-                                       .parts = {},
-                                       .from_parts = {},
-                                       .index = 0},
-                            v, partial, "part", near);
+    return parts_[v] = emit(Op::widen, Collective{.axis = axis_name}, v, partial, "part", near);
   }
   Var whole(Var v) {
     if (place(v) == everywhere) return v;
     if (const auto found = wholes_.find(v); found != wholes_.end()) return found->second;
     const Eqn near = near_update(v);
-    return wholes_[v] = emit(Op::all_reduce,
-                             Collective{.axis = axis_name,
-                                        .dim = -1,
-                                        .from = -1,
-                                        .parts = {},
-                                        .from_parts = {},
-                                        .index = 0},
-                             share(v, near), everywhere, axis_name, near);
+    return wholes_[v] = emit(Op::all_reduce, Collective{.axis = axis_name}, share(v, near),
+                             everywhere, axis_name, near);
   }
 
   const Program& from_;
