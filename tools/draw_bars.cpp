@@ -36,7 +36,8 @@ BarRow row_of(const std::string& line, std::size_t parts) {
   row.values.at(std::stoul(fields[2])) = value;
   row.total = value < 1000 ? tessera::report::three(value) : fmt::format("{:.0f}", value);
   for (std::size_t at = row.total.size(); value >= 1000 && at > 3;) row.total.insert(at -= 3, ",");
-  row.low = number(fields[4]); row.high = number(fields[5]);
+  row.low = number(fields[4]);
+  row.high = number(fields[5]);
   return row;
 }
 

@@ -17,6 +17,7 @@
 #include "base/process.h"
 #include "base/rng.h"
 #include "base/threads.h"
+#include "comm/heartbeat.h"
 #include "config/devices.h"
 #include "exec/cpu/peak.h"
 #include "exec/device.h"
@@ -277,8 +278,9 @@ Peak peak_on(const std::string& device, const std::string& dtype, const Ranks& r
 
 void measure_cards(const config::Config& config, const Ranks& ranks) {
   const std::string device = config::in_short(config);
-  if (device != "cpu")
-    peak_on(device, multiplies_in(config), ranks, static_cast<int>(config.run.threads));
+  if (device == "cpu") return;
+  comm::Heartbeat::doing("measuring the card");
+  peak_on(device, multiplies_in(config), ranks, static_cast<int>(config.run.threads));
 }
 
 }  // namespace tessera::run

@@ -283,7 +283,7 @@ Plan lower(const Program& global, int rank, const Target& target, bool overlap) 
   const std::vector<bool> gradients = gradients_of(program);
   plan.memory = by_kind(plan, a, arena, first_workspace, gradients);
   plan.gradients = count_gradients(program, a, gradients);
-  verify(plan);
+  verify(plan, target);
   return plan;
 }
 

@@ -127,7 +127,7 @@ std::vector<int> deadlines(const ir::Program& program, bool overlap);
 
 // Throws Error(internal) when a step would read bytes that another value has overwritten since they
 // were written.
-void verify(const Plan& plan);
+void verify(const Plan& plan, const Target& target = {});
 
 // The arena's layout: every interval [first, last] of steps gets an offset such that overlapping
 // lifetimes never overlap in space.

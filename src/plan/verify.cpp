@@ -121,9 +121,15 @@ bool in_place(const Step& step, std::size_t k) {
          step.in[k].offset == step.out[0].offset + place_in_gather(step, k);
 }
 
-// Results may lie over operands only as the op's row says, and never over each other or the
-// workspace.
-void check_overlaps(const Step& step) {
+std::vector<Type> types_of(const std::vector<Slot>& slots) {
+  std::vector<Type> types;
+  for (const Slot& slot : slots) types.push_back(slot.type);
+  return types;
+}
+
+// Results may lie over operands only as the op's row or the target says, and never over each other
+// or the workspace.
+void check_overlaps(const Step& step, const Target& target) {
   const OpDef& row = def(step.op);
   for (std::size_t r = 0; r < step.out.size(); ++r) {
     const Slot& y = step.out[r];
@@ -136,8 +142,12 @@ void check_overlaps(const Step& step) {
       const auto is_pair = [&](const OpDef::Alias& a) {
         return static_cast<std::size_t>(a.out) == r && static_cast<std::size_t>(a.in) == k;
       };
+      const auto on_target = [&](const OpDef::Alias& a) {
+        return is_pair(a) && target.overwrites &&
+               target.overwrites(step.op, step.attrs, types_of(step.in), a);
+      };
       const bool listed = std::any_of(row.may_alias.begin(), row.may_alias.end(), is_pair) ||
-                          std::any_of(row.some_alias.begin(), row.some_alias.end(), is_pair);
+                          std::any_of(row.some_alias.begin(), row.some_alias.end(), on_target);
       const bool part = step.op == Op::reduce_scatter &&
                         y.offset == x.offset + own_part(std::get<Collective>(step.attrs), x.type);
       CHECK((listed && x.offset == y.offset && x.type.bytes() == y.type.bytes()) ||
@@ -183,8 +193,12 @@ class UnderWay {
 // The plan over contents instead of numbers: what each value consists of, and what lies where.
 class Replay {
  public:
-  explicit Replay(const Plan& plan)
-      : plan_(plan), p_(plan.program), memory_(plan), holds_(plan.program.values.size()) {}
+  Replay(const Plan& plan, const Target& target)
+      : plan_(plan),
+        target_(target),
+        p_(plan.program),
+        memory_(plan),
+        holds_(plan.program.values.size()) {}
 
   void inputs() {
     for (const Binding& in : plan_.inputs)
@@ -197,7 +211,7 @@ class Replay {
       for (std::size_t k = 0; k < e.in.size(); ++k)
         CHECK(memory_.read(step.in[k]) == part_of(e.in[k], step, step.in[k]),
               "the plan overwrites " + p_.name_of(e.in[k]) + " before it is read");
-      check_overlaps(step);
+      check_overlaps(step, target_);
     } catch (Error& error) {
       throw error.in("in `" + print(p_, e) + "`");
     }
@@ -269,6 +283,7 @@ class Replay {
   }
 
   const Plan& plan_;
+  const Target& target_;
   const Program& p_;
   Bytes memory_;
   std::vector<Content> holds_;  // what each value consists of
@@ -292,10 +307,10 @@ void check_messages(const Plan& plan) {
 
 }  // namespace
 
-void verify(const Plan& plan) {
+void verify(const Plan& plan, const Target& target) {
   const Program& p = plan.program;
   check_messages(plan);
-  Replay replay(plan);
+  Replay replay(plan, target);
   replay.inputs();
   std::size_t next = 0;  // equation; those between the equations of two steps have none
   for (const Step& step : plan.steps) {

@@ -26,6 +26,7 @@
 #include "base/threads.h"
 #include "ranks/heartbeat_folder.h"
 #include "ranks/memory_limit.h"
+#include "ranks/patience.h"
 #include "ranks/relay.h"
 #include "ranks/stop.h"
 
@@ -33,18 +34,6 @@ namespace tessera::run {
 namespace {
 
 namespace fs = std::filesystem;
-
-// From a verdict until the ranks that are left are killed, and until mpirun is.
-constexpr auto grace = std::chrono::seconds(8), more_grace = std::chrono::seconds(12);
-// From a rank's own exit code until that counts as a verdict: MPI ends the job by then, or never.
-constexpr auto word_grace = std::chrono::seconds(20);
-
-// How long mpirun may be without any rank here, before the first and after the last. Without memory
-// for its threads it waits for itself for ever; on a busy machine it may take long to end.
-std::chrono::seconds longest_alone(bool before_the_first) {
-  if (memory_is_short()) return std::chrono::seconds(20);
-  return std::chrono::seconds(before_the_first ? 300 : 120);
-}
 
 bool comes_from(pid_t process, pid_t mpirun) {
   for (pid_t above = stat_of(process).parent; above > 1; above = stat_of(above).parent)
@@ -205,13 +194,16 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
                                                        "{} s; {}",
                                                        longest.count(), memory_limit_text())));
     }
-    if (decided == never) {
-      if (const auto code = folder.code(); code && said == never)
-        said = steady_clock::now();
-      else if (code && steady_clock::now() - said > word_grace)
-        folder.decide({*code, ""});
-      if (!folder.verdict()) continue;
-      decided = steady_clock::now();
+    if (const auto now = steady_clock::now(); decided == never) {
+      const auto code = folder.code();
+      if (code && said == never) said = now;
+      const bool long_ago = code && now - said > word_grace;
+      if (!long_ago && !folder.verdict()) continue;
+      decided = now;  // also where no verdict can be written: the code does as well
+      if (long_ago)
+        folder.decide({*code, fmt::format("a rank ended with exit code {}, and MPI has not ended "
+                                          "the job within {} s",
+                                          *code, word_grace.count())});
     }
     if (steady_clock::now() - decided > grace) kill_ranks(folder);
     if (steady_clock::now() - decided > more_grace) ::kill(child, SIGKILL);

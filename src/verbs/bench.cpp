@@ -12,6 +12,7 @@
 #include "checkpoint/weights_open.h"
 #include "comm/heartbeat.h"
 #include "compile/stages.h"
+#include "config/devices.h"
 #include "measure/environment.h"
 #include "ranks/ranks.h"
 #include "report/console.h"
@@ -252,7 +253,7 @@ int bench(const config::Config& given, const BenchOptions& options, comm::Comm* 
     bench_ops(plan, measured, config, options);
     return 0;
   }
-  const Peak peak_of_ranks = peak_on(config.run.device, multiplies_in(config), ranks,
+  const Peak peak_of_ranks = peak_on(config::in_short(config), multiplies_in(config), ranks,
                                      static_cast<int>(config.run.threads));
   double difference = 0;
   ranks.together([&] {

@@ -1,5 +1,6 @@
 // A convolution writes its result over an addend that nobody reads behind it, where the target says
 // that its kernel can. Convention: `a` is such an addend, unless it is asked for at the end, too.
+#include "base/check.h"
 #include "base/rng.h"
 #include "ir/builder.h"
 #include "ops/on_device.h"
@@ -63,6 +64,9 @@ TEST(AddendOfAPlan, GivesItsPlaceWhereTheTargetSaysSo) {
   EXPECT_FALSE(in_place(plan::Target{}, dies.program));
   EXPECT_TRUE(in_place(can, dies.program));
   EXPECT_FALSE(in_place(can, stays.program)) << "the addend is read behind the convolution";
+  const plan::Plan plan = plan::lower(dies.program, 0, can);
+  EXPECT_NO_THROW(plan::verify(plan, can));
+  EXPECT_THROW(plan::verify(plan, plan::Target{}), Error) << "another target's kernel cannot";
 }
 
 // Widths that libraries take, and odd ones, which are left to kernels of our own.

@@ -315,7 +315,8 @@ void choose_conv(const Call& call) {
 bool conv_adds_in_place(const ir::Attrs& attrs, std::span<const ir::Type> in) {
   const auto& attr = std::get<ir::Conv>(attrs);
   const bool tap = in[1].shape[0] == 1 && in[1].shape[1] == 1;
-  return tap && attr.stride == 1 && attr.pad == 0 && in[0].dtype != ir::DType::f64;
+  return tap && attr.stride == 1 && attr.pad == 0 && attr.scales == 0 &&
+         in[0].dtype != ir::DType::f64;
 }
 
 void run_conv(const Call& call) {
