@@ -2,6 +2,7 @@
 // gelu and rounding give one after the other, and both f32 micro-kernels have the same bits.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -55,64 +56,105 @@ struct Packed {
       exec::cpu::gemm_pack_b<T>(k, n0, std::min(exec::cpu::panel_columns, n - n0), b.data(), n, 1,
                                 reinterpret_cast<T*>(panels.get()));
   }
-  std::vector<float> sums(const exec::cpu::TileEnd& end) const {
+  std::vector<float> sums(const exec::cpu::Finish& finish) const {
     std::vector<float> c(static_cast<std::size_t>(m * pitch));
     exec::cpu::gemm_packed<T>(m, n, k, a.data(), k, 1,
                               {reinterpret_cast<const T*>(panels.get()), k, 0, 0}, 0, c.data(),
-                              pitch, room.get(), end);
+                              pitch, room.get(), finish);
     return c;
   }
 };
 
-template <class T>
-void put(const std::vector<float>& from, T* to) {
-  const auto n = static_cast<int64_t>(from.size());
-  if constexpr (std::is_same_v<T, Low>)
-    exec::cpu::round_to_bf16(from.data(), to, n);
-  else
-    std::memcpy(to, from.data(), from.size() * sizeof(float));
-}
-
-template <class T>
-void expect_ends(int64_t m, int64_t n, int64_t k, exec::cpu::Act act) {
+// Shapes of a product of bf16, its activation, and whether what that is applied to is wanted too.
+struct EndCase {
+  int64_t m, n, k;
+  exec::cpu::Act act;
+  bool before;
+};
+void expect_ends(const EndCase& c) {
   std::mt19937 random(9);
-  const Packed<T> product(m, n, k, random);
-  std::vector<float> bias = numbers<float>(product.pitch, random);
-  std::vector<float> z, y;
+  const Packed<Low> product(c.m, c.n, c.k, random);
+  const std::vector<float> bias = numbers<float>(product.pitch, random);
+  std::vector<float> z;
   const std::vector<float> sums = product.sums({});
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j)
+  for (int64_t i = 0; i < c.m; ++i)
+    for (int64_t j = 0; j < c.n; ++j)
       z.push_back(sums[static_cast<std::size_t>(i * product.pitch + j)] +
                   bias[static_cast<std::size_t>(j)]);
-  y.resize(z.size());
-  exec::cpu::vector_gelu(z.data(), y.data(), m * n, act == exec::cpu::Act::gelu_tanh);
-  std::vector<T> before(z.size()), after(z.size()), want(z.size());
-  product.sums({.bias = bias.data(),
-                .act = act,
-                .before = before.data(),
-                .after = act == exec::cpu::Act::none ? nullptr : after.data(),
-                .pitch = n});
-  put(z, want.data());
-  EXPECT_EQ(std::memcmp(want.data(), before.data(), want.size() * sizeof(T)), 0)
-      << m << " x " << n << " x " << k;
-  if (act == exec::cpu::Act::none) return;
-  put(y, want.data());
-  EXPECT_EQ(std::memcmp(want.data(), after.data(), want.size() * sizeof(T)), 0)
-      << "act, " << m << " x " << n << " x " << k;
+  std::vector<float> y = z;
+  if (c.act != exec::cpu::Act::none)
+    exec::cpu::vector_gelu(z.data(), y.data(), c.m * c.n, c.act == exec::cpu::Act::gelu_tanh);
+  std::vector<Low> before(z.size()), after(z.size()), want(z.size());
+  product.sums({.offset = bias.data(),
+                .low = after.data(),
+                .pitch = c.n,
+                .act = c.act,
+                .before = c.before ? before.data() : nullptr});
+  exec::cpu::round_to_bf16(y.data(), want.data(), c.m * c.n);
+  EXPECT_EQ(want, after) << c.m << " x " << c.n << " x " << c.k;
+  if (!c.before) return;
+  exec::cpu::round_to_bf16(z.data(), want.data(), c.m * c.n);
+  EXPECT_EQ(want, before) << "before act, " << c.m << " x " << c.n << " x " << c.k;
 }
-
-template <class T>
-void expect_all_ends() {
+TEST(ProductEnds, HaveTheBitsOfOneStepAfterTheOther) {
   using exec::cpu::Act;
-  if (!exec::cpu::micro<T>().end_column) GTEST_SKIP() << "this machine's products do not end";
+  if (!exec::cpu::micro<Low>().tile_low) GTEST_SKIP() << "this machine's tiles are not finished";
+  const int64_t block = exec::cpu::micro<Low>().k_block;
   for (const Act act : {Act::none, Act::gelu, Act::gelu_tanh})
     for (const int64_t m : {1, 7, 96, 301})
-      for (const int64_t n : {1, 16, 37}) {
-        expect_ends<T>(m, n, 33, act);
-        expect_ends<T>(m, n, exec::cpu::micro<T>().k_block, act);
+      for (const int64_t n : {1, 16, 37})
+        for (const int64_t k : {int64_t{33}, block, 2 * block + 5}) {
+          expect_ends({m, n, k, act, false});
+          if (act != Act::none) expect_ends({m, n, k, act, true});
+        }
+}
+
+// One panel of each factor through tile and through tile_low, with all that may finish it.
+TEST(ProductEnds, TileLowHasTheBitsOfTile) {
+  const exec::cpu::Micro& micro = exec::cpu::micro<Low>();
+  if (!micro.tile_low) GTEST_SKIP() << "this machine's tiles are not finished";
+  std::mt19937 random(11);
+  const int64_t k = 40, columns = micro.columns;
+  const std::vector<Low> a = numbers<Low>(micro.rows * k, random),
+                         b = numbers<Low>(columns * k, random),
+                         addend = numbers<Low>(micro.rows * columns, random);
+  const std::vector<float> c = numbers<float>(micro.rows * columns, random),
+                           scale = numbers<float>(columns, random),
+                           offset = numbers<float>(columns, random);
+  for (int64_t rows = 1; rows <= micro.rows; ++rows)
+    for (const int64_t cols : {int64_t{1}, int64_t{9}, columns})
+      for (int flags = 0; flags < 16; ++flags) {
+        const bool more = flags & 1, scaled = flags & 2, added = flags & 4, relu = flags & 8;
+        std::vector<float> sums = c;
+        exec::cpu::TileOut out{.c = sums.data(),
+                               .rs = columns,
+                               .rows = rows,
+                               .cols = cols,
+                               .beta = more ? 1.0f : 0.0f};
+        micro.tile(k, a.data(), b.data(), out);
+        std::vector<float> kept = c;
+        out.c = kept.data();
+        std::vector<Low> low(a.size() + c.size(), Low{7}), want = low;
+        for (int64_t i = 0; i < rows; ++i)
+          for (int64_t j = 0; j < cols; ++j) {
+            const auto at = static_cast<std::size_t>(i * columns + j);
+            const auto column = static_cast<std::size_t>(j);
+            float v = sums[at];
+            if (scaled) v = std::fma(v, scale[column], offset[column]);
+            if (added) v += exec::cpu::widen_bf16(addend[at]);
+            want[at] = exec::cpu::round_to_bf16(relu && v <= 0 ? 0.0f : v);
+          }
+        micro.tile_low(k, a.data(), b.data(), out,
+                       {.scale = scaled ? scale.data() : nullptr,
+                        .offset = scaled ? offset.data() : nullptr,
+                        .low_addend = added ? addend.data() : nullptr,
+                        .relu = relu,
+                        .low = low.data(),
+                        .pitch = columns});
+        EXPECT_EQ(want, low) << rows << " x " << cols << ", case " << flags;
+        EXPECT_EQ(kept, c) << "C was written, case " << flags;
       }
 }
-TEST(ProductEnds, HaveTheBitsOfOneStepAfterTheOther) { expect_all_ends<Low>(); }
 
 TEST(ProductEnds, BothF32MicroKernelsHaveTheSameBits) {
   if (!exec::cpu::machine_f32()) GTEST_SKIP() << "vectors are all that this machine has";

@@ -45,7 +45,7 @@ void sum_products(const ContractJob& job, const Tile& tile, float* c, int64_t cs
 
 template <class T>
 void multiply(const ContractJob& job, const Tile& tile, int64_t k_begin, int64_t k_size, float* c,
-              int64_t rs_c, int64_t cs_c, void* scratch, const TileEnd& end = {}) {
+              int64_t rs_c, int64_t cs_c, void* scratch, const Finish& finish = {}) {
   const Lowering& l = job.lowering;
   const Offsets at = offsets(l.outer, tile.outer);
   const T* a = job.a.as<T>() + at.a + tile.m * l.m.a + k_begin * l.k.a;
@@ -58,7 +58,7 @@ void multiply(const ContractJob& job, const Tile& tile, int64_t k_begin, int64_t
                         (PackedMatrices::index(l, tile.outer) + step) * matrices.elements<T>();
       gemm_packed<T>(tile.rows, tile.cols, k_size, a + k_at.a, l.m.a, l.k.a,
                      {matrix, l.k.extent, k_begin, tile.n}, step == 0 ? 0 : 1, c, rs_c, scratch,
-                     step + 1 == steps ? end : TileEnd{});
+                     step + 1 == steps ? finish : Finish{});
       continue;
     }
     gemm<T>(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b,
@@ -66,35 +66,33 @@ void multiply(const ContractJob& job, const Tile& tile, int64_t k_begin, int64_t
   }
 }
 
-// Whether the micro-kernel ends tiles of this job: one block of k, results of the factors' type,
-// and at most one addend, the same for all rows.
+// Whether the micro-kernel finishes tiles of this job: factors and results are bf16, and there is
+// at most one addend, the same for all rows.
 template <class T>
-bool ends_in_tiles(const ContractJob& job) {
+bool finishes_in_tiles(const ContractJob& job) {
   const Lowering& l = job.lowering;
-  const auto fits = [](const Tensor& t) { return !t || is_bf16(t) == std::is_same_v<T, Low>; };
+  const auto fits = [](const Tensor& t) { return !t || is_bf16(t); };
   const bool bias = job.addends.size() == 1 && addend_stride(l, 0) == 1 && !depends_on_row(l, 0);
-  return job.packed && micro<T>().end_column && l.k_chunks == 1 && l.outer_k.empty() &&
-         l.k.extent > 0 && l.k.extent <= micro<T>().k_block && fits(job.z) && fits(job.y) &&
-         (bias || job.addends.empty()) && (bias || job.y || !job.direct());
+  return std::is_same_v<T, Low> && job.packed && micro<T>().tile_low && l.k_chunks == 1 &&
+         l.k.extent > 0 && fits(job.z) && fits(job.y) && (bias || job.addends.empty());
 }
-template <class T>
-void multiply_and_end(const ContractJob& job, const Tile& tile, int64_t c_at, float* sums,
-                      int64_t rs, void* scratch) {
+void multiply_and_finish(const ContractJob& job, const Tile& tile, int64_t c_at, float* sums,
+                         int64_t rs, void* scratch) {
   const Lowering& l = job.lowering;
   std::array<float, most_columns + panel_columns> bias{};
   if (!job.addends.empty()) {
     const int64_t at = outer_addend_offset(l, 0, tile.outer) + tile.n;
     vector_copy(wide(job.addends[0], at, tile.cols, bias.data()), bias.data(), tile.cols);
   }
-  const auto result = [&](const Tensor& t) { return t ? t.as<T>() + c_at : nullptr; };
-  multiply<T>(job, tile, 0, l.k.extent, sums, rs, 1, scratch,
-              {.bias = job.addends.empty() ? nullptr : bias.data(),
-               .act = !job.y     ? Act::none
-                      : job.tanh ? Act::gelu_tanh
-                                 : Act::gelu,
-               .before = job.z && job.y && job.z.data == job.y.data ? nullptr : result(job.z),
-               .after = result(job.y),
-               .pitch = l.m.c});
+  const auto result = [&](const Tensor& t) { return t ? t.as<Low>() + c_at : nullptr; };
+  multiply<Low>(job, tile, 0, l.k.extent, sums, rs, 1, scratch,
+                {.offset = job.addends.empty() ? nullptr : bias.data(),
+                 .low = result(job.y ? job.y : job.z),
+                 .pitch = l.m.c,
+                 .act = !job.y     ? Act::none
+                        : job.tanh ? Act::gelu_tanh
+                                   : Act::gelu,
+                 .before = !job.y || job.z.data == job.y.data ? nullptr : result(job.z)});
 }
 
 // Rows of a packed product with one block of k are finished while their sums are in cache.
@@ -162,7 +160,7 @@ void pack_matrices(const Call& call, const Lowering& l, const Tensor& b, T* to) 
 template <class T>
 void run_tiles(const Call& call, const ContractJob& job) {
   const Lowering& l = job.lowering;
-  const bool direct = job.direct(), ends = ends_in_tiles<T>(job);
+  const bool direct = job.direct(), in_tiles = finishes_in_tiles<T>(job);
   const bool whole =
       direct && call.threading != Threading::rows && call.threading != Threading::heads;
   const TileSize size = whole ? larger_tiles(l, call.pool.size()) : TileSize{l.m_tile, l.n_tile};
@@ -190,8 +188,8 @@ void run_tiles(const Call& call, const ContractJob& job) {
     }
     if (l.products)
       sum_products<T>(job, tile, sums, cs);
-    else if (ends)
-      return multiply_and_end<T>(job, tile, c_at, sums, rs, scratch);
+    else if (in_tiles)
+      return multiply_and_finish(job, tile, c_at, sums, rs, scratch);
     else if (finishes_in_strips<T>(job))
       return multiply_in_strips<T>(job, tile, c_at, sums, rs, cs, scratch);
     else

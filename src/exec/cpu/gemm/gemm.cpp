@@ -32,22 +32,9 @@ struct Problem {
   float beta;
   float* c;
   int64_t rs_c, cs_c;
-  TileEnd end{};
+  Finish finish{};
   Roomy roomy{};
 };
-
-// That of a tile which begins at a row and a column.
-template <class T>
-TileEnd end_at(const TileEnd& end, int64_t row, int64_t column) {
-  const auto moved = [&](void* p) {
-    return p ? static_cast<T*>(p) + row * end.pitch + column : nullptr;
-  };
-  return {.bias = end.bias ? end.bias + column : nullptr,
-          .act = end.act,
-          .before = moved(end.before),
-          .after = moved(end.after),
-          .pitch = end.pitch};
-}
 
 // The micro-kernel's state of this thread, for as long as this lives.
 class MicroState {
@@ -115,40 +102,36 @@ void pack_columns(const Micro& micro, const Problem<T>& p, Part columns, Part k,
               micro.columns, micro.b_bytes, to);
 }
 
-// Rows whose sums are ended together: one tile's columns of them stay in the first-level cache.
-constexpr int64_t most_ended = 264;
-static_assert(most_ended * 16 * int64_t{sizeof(float)} <= panel_bytes - most_a_block);
-
 // Packed rows with columns whose packed panels are `b_pitch` bytes apart: each panel of B meets all
-// of A. `column` has room for sums that are ended at once.
+// of A.
 template <class T>
 void multiply(const Micro& micro, const Problem<T>& p, Part rows, Part columns, Part k,
-              const std::byte* a, const std::byte* b, int64_t b_pitch, float* column = nullptr) {
+              const std::byte* a, const std::byte* b, int64_t b_pitch) {
   const int64_t padded = micro.padded(k.size), a_bytes = padded * micro.a_bytes,
                 tiles = (rows.size + micro.rows - 1) / micro.rows,
                 step = micro.walks ? rows.size : micro.rows;
-  const bool ends = p.end.wanted();
+  const bool finished = p.finish.low && k.first + k.size == p.k;
   for (int64_t j = 0; j < columns.size; j += micro.columns, b += b_pitch) {
     const bool last = j + micro.columns >= columns.size;
     NextPanel next(micro, last ? nullptr : b + b_pitch, padded, tiles);
-    float* const c = ends ? column : p.c + rows.first * p.rs_c + (columns.first + j) * p.cs_c;
-    const int64_t rs = ends ? micro.columns : p.rs_c,
-                  cols = std::min(micro.columns, columns.size - j);
+    float* const c = p.c + rows.first * p.rs_c + (columns.first + j) * p.cs_c;
     const std::byte* panel = a;
     for (int64_t i = 0; i < rows.size; i += step, panel += a_bytes) {
       if (!micro.walks) next.fetch_share();
-      micro.tile(padded, panel, b,
-                 {.c = c + i * rs,
-                  .rs = rs,
-                  .cs = p.cs_c,
-                  .rows = std::min(step, rows.size - i),
-                  .cols = p.roomy.c || ends ? micro.columns : cols,
-                  .alpha = p.alpha,
-                  .beta = k.first == 0 ? p.beta : 1,
-                  .next = next});
+      const TileOut out{
+          .c = c + i * p.rs_c,
+          .rs = p.rs_c,
+          .cs = p.cs_c,
+          .rows = std::min(step, rows.size - i),
+          .cols = p.roomy.c ? micro.columns : std::min(micro.columns, columns.size - j),
+          .alpha = p.alpha,
+          .beta = k.first == 0 ? p.beta : 1,
+          .next = next};
+      if (finished)
+        micro.tile_low(padded, panel, b, out, p.finish.at(rows.first + i, columns.first + j));
+      else
+        micro.tile(padded, panel, b, out);
     }
-    if (ends)
-      micro.end_column({c, rows.size, cols}, end_at<T>(p.end, rows.first, columns.first + j));
   }
 }
 
@@ -248,21 +231,20 @@ void gemm_pack_b(int64_t k, int64_t n0, int64_t n_size, const T* b, int64_t rs_b
 template <class T>
 void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int64_t cs_a,
                  const PackedB<T>& b, float beta, float* c, int64_t rs_c, void* panel,
-                 const TileEnd& end) {
+                 const Finish& finish) {
   if (m <= 0 || n <= 0) return;
   if (k <= 0) return only_scale(m, n, beta, c, rs_c, 1);
   const Micro& kernel = micro<T>();
   const MicroState state(kernel);
-  const Problem<T> p{m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1, end};
+  const Problem<T> p{m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1, finish};
   const int64_t k_step = kernel.k_step(k), k_all = padded_k<T>(b.k_all);
-  const int64_t fit = kernel.rows * kernel.a_panels(kernel.padded(k_step)),
-                m_step = end.wanted() ? std::min(fit, most_ended / kernel.rows * kernel.rows) : fit;
+  const int64_t m_step = kernel.rows * kernel.a_panels(kernel.padded(k_step));
   in_steps(k, k_step, [&](Part part) {
     in_steps(m, m_step, [&](Part rows) {
       pack_rows(kernel, p, rows, part, bytes(panel));
       multiply(kernel, p, rows, {0, n}, part, bytes(panel),
                bytes(b.data + b.n0 * k_all) + (b.k0 + part.first) * kernel.b_bytes,
-               k_all * kernel.b_bytes, reinterpret_cast<float*>(bytes(panel) + most_a_block));
+               k_all * kernel.b_bytes);
     });
   });
 }
@@ -273,7 +255,7 @@ void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int6
   template int64_t packed_b_elements<T>(int64_t, int64_t);                                      \
   template void gemm_pack_b<T>(int64_t, int64_t, int64_t, const T*, int64_t, int64_t, T*);      \
   template void gemm_packed<T>(int64_t, int64_t, int64_t, const T*, int64_t, int64_t,           \
-                               const PackedB<T>&, float, float*, int64_t, void*, const TileEnd&);
+                               const PackedB<T>&, float, float*, int64_t, void*, const Finish&);
 TESSERA_GEMM_OF(float)
 TESSERA_GEMM_OF(Low)
 #undef TESSERA_GEMM_OF

@@ -48,12 +48,13 @@ struct PackedB {
   const T* data = nullptr;
   std::int64_t k_all = 0, k0 = 0, n0 = 0;
 };
-// C = A B + beta C, C's columns contiguous; `panel` has panel_bytes. Where an end is wanted (for
-// which the micro-kernel has end_column), k is one block of it, beta is 0 and C is not used.
+// C = A B + beta C, C's columns contiguous; `panel` has panel_bytes. Where `finish` has a `low`
+// (for which the micro-kernel has tile_low), results go there, and C is sums of all blocks of k but
+// the last.
 template <class T>
 void gemm_packed(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t rs_a,
                  std::int64_t cs_a, const PackedB<T>& b, float beta, float* c, std::int64_t rs_c,
-                 void* panel, const TileEnd& end = {});
+                 void* panel, const Finish& finish = {});
 
 // A matrix whose rows lie in pieces: row i is `parts` runs of `length` numbers, run t at rows[t *
 // pitch + i]. Its last panel reads whole panels, so there are pointers (to anything readable) up to

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "exec/cpu/gemm/end_arm.h"
 #include "exec/cpu/gemm/f32_arm.h"
 #include "exec/cpu/gemm/finish_arm.h"
 #include "exec/cpu/gemm/micro.h"
@@ -73,14 +72,6 @@ TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const T
   }
 }
 
-TESSERA_BFMMLA void end_bf16(const ColumnSums& column, const TileEnd& end) {
-  end_sums<mmla_columns, Low>(column, end,
-                              [](float32x4_t first, float32x4_t second, Low* to) TESSERA_BFMMLA {
-                                vst1q_bf16(reinterpret_cast<bfloat16_t*>(to),
-                                           vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(first), second));
-                              });
-}
-
 void pack_rows(const Lanes& lanes, void* panel) { low_packs().quads_6(lanes, panel); }
 void pack_columns(const Lanes& lanes, void* panel) { low_packs().quads_16(lanes, panel); }
 
@@ -134,8 +125,7 @@ constexpr Micro bfmmla_micro{.name = "bfmmla",
                              .pack_b = pack_columns,
                              .tile = tile_bfmmla,
                              .tile_low = tile_low_bfmmla,
-                             .pack_pieces = pack_pieces,
-                             .end_column = end_bf16};
+                             .pack_pieces = pack_pieces};
 
 void pack_f32_a(const Lanes& l, void* panel) {
   if (l.used == f32_rows && l.k_step == 1)

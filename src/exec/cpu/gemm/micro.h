@@ -16,24 +16,6 @@ namespace tessera::exec::cpu {
 // bf16 as it lies in memory.
 using Low = std::uint16_t;
 
-// The end of sums that are complete: plus a bias, which has a number for every column up to a whole
-// tile, written before and after an activation. Results are of the factors' type, `pitch` elements
-// between their rows; null: nobody reads it.
-enum class Act { none, gelu, gelu_tanh };
-struct TileEnd {
-  const float* bias = nullptr;
-  Act act = Act::none;
-  void *before = nullptr, *after = nullptr;
-  std::int64_t pitch = 0;
-
-  bool wanted() const { return before || after; }
-};
-// Sums of tiles below each other, rows of which are whole and of which `cols` count; used up.
-struct ColumnSums {
-  float* sums = nullptr;
-  std::int64_t rows = 0, cols = 0;
-};
-
 struct Micro;
 // Fetches the panel of B that comes next, a share of it with each tile.
 class NextPanel {
@@ -67,8 +49,10 @@ struct TileOut {
 };
 
 // The finish of C while it is near: relu(C scale + offset + addend), and where `low` is given that
-// is rounded into it instead. Columns of scale and offset start with the product's;
-// the addend and `low` have `pitch` between their rows.
+// is rounded into it instead. Columns of scale and offset start with the product's; the addend
+// and `low` have `pitch` between their rows. For tile_low alone: an offset without a scale, and an
+// activation, whose result is `low`; `before`, unless null, is what it is applied to.
+enum class Act { none, gelu, gelu_tanh };
 struct Finish {
   const float *scale = nullptr, *offset = nullptr;
   const float* addend = nullptr;
@@ -76,8 +60,22 @@ struct Finish {
   bool relu = false;
   Low* low = nullptr;
   std::int64_t pitch = 0;
+  Act act = Act::none;
+  Low* before = nullptr;
 
   bool nothing() const { return !scale && !addend && !low_addend && !relu && !low; }
+  // That of the tile whose first element is C's (row, column).
+  Finish at(std::int64_t row, std::int64_t column) const {
+    Finish f = *this;
+    const std::int64_t by = row * pitch + column;
+    if (scale) f.scale += column;
+    if (offset) f.offset += column;
+    if (addend) f.addend += by;
+    if (low_addend) f.low_addend += by;
+    if (low) f.low += by;
+    if (before) f.before += by;
+    return f;
+  }
 };
 
 // `used` lanes (rows of A, columns of B) of k numbers each, `lane_step` and `k_step` elements
@@ -114,7 +112,7 @@ struct Micro {
                     const TileOut& out) = nullptr;
   // The same, finished and rounded from registers: the pointers of `finish` are at the tile's first
   // element, `low` is one of them, and the addend is bf16 or none. C is read where beta is 1, and
-  // never written. Null: C is finished when its tiles are done.
+  // never written. Walks. Null: C is finished when its tiles are done.
   void (*tile_low)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out,
                    const Finish& finish) = nullptr;
   // `size` numbers of pieces, `from` on, of `rows` rows into a panel, which has them in whole
@@ -122,8 +120,6 @@ struct Micro {
   // packed from there.
   void (*pack_pieces)(const void* const* rows, std::int64_t from, std::int64_t size,
                       void* panel) = nullptr;
-  // Null: products of this micro-kernel are ended by their caller.
-  void (*end_column)(const ColumnSums& column, const TileEnd& end) = nullptr;
   // Around the tiles of one product, on its thread; may be null.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;

@@ -88,17 +88,6 @@ void finish_rows(const Finish& f, int64_t first, int64_t count, int64_t n, float
     }
 }
 
-// The finish of the tile whose first element is C's (i, j).
-Finish finish_at(Finish f, int64_t i, int64_t j) {
-  if (f.scale) {
-    f.scale += j;
-    f.offset += j;
-  }
-  if (f.low_addend) f.low_addend += i * f.pitch + j;
-  f.low += i * f.pitch + j;
-  return f;
-}
-
 // The panel of `rows` rows from `first` on, k_size numbers from k0 on; `spare` is behind the panel.
 template <class T>
 void pack_panel(const Micro& micro, const Scattered<T>& a, int64_t first, int64_t rows, int64_t k0,
@@ -206,6 +195,17 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
         at = a_panel;
         const bool last_panel = j + kernel.columns >= n_size;
         NextPanel next(kernel, last_panel ? nullptr : b + kernel.columns * k_there, padded, panels);
+        if (fused) {
+          kernel.tile_low(padded, at, b,
+                          {.c = c + start * rs_c + j,
+                           .rs = rs_c,
+                           .rows = end - start,
+                           .cols = std::min(kernel.columns, n_size - j),
+                           .beta = k0 == 0 ? 0.0f : 1.0f,
+                           .next = next},
+                          finish.at(start, j));
+          continue;
+        }
         for (int64_t i = start; i < end; i += kernel.rows, at += a_bytes) {
           const TileOut out{.c = c + i * rs_c + j,
                             .rs = rs_c,
@@ -215,9 +215,7 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
                             .alpha = 1,
                             .beta = k0 == 0 ? 0.0f : 1.0f};
           next.fetch_share();
-          if (fused)
-            kernel.tile_low(padded, at, b, out, finish_at(finish, i, j));
-          else if (kernel.tile_rows)
+          if (kernel.tile_rows)
             kernel.tile_rows({a.length, a.rows + i, a.pitch}, k0, k_size, b, out);
           else
             kernel.tile(padded, at, b, out);

@@ -10,6 +10,7 @@
 
 #include <cmath>
 
+#include "exec/cpu/simd/gelu_fit.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -70,12 +71,11 @@ HWY_INLINE V vexp(D d, V x) {
 template <class D, class V>
 HWY_INLINE V vgelu(D d, V x) {
   const V t = hn::Mul(x, x), half = hn::Mul(x, hn::Set(d, 0.5f));
-  const V p = polynomial(d, t, 3.989422754e-01f, 3.302928495e-02f, 4.628959336e-03f,
-                         1.606942510e-04f, 6.323726975e-06f, 2.359116874e-08f);
-  const V q = polynomial(d, t, 1.0f, 2.494586028e-01f, 2.818004955e-02f, 1.838650392e-03f,
-                         7.117273013e-05f, 1.219829397e-06f);
-  const V even =
-      hn::IfThenElse(hn::Gt(t, hn::Set(d, 5.4f * 5.4f)), hn::Abs(half), hn::Mul(t, hn::Div(p, q)));
+  const auto of = [&](const float* c)
+                      HWY_ATTR { return polynomial(d, t, c[0], c[1], c[2], c[3], c[4], c[5]); };
+  const V p = of(gelu_fit.above), q = of(gelu_fit.below);
+  const V even = hn::IfThenElse(hn::Gt(t, hn::Set(d, gelu_fit.most_square)), hn::Abs(half),
+                                hn::Mul(t, hn::Div(p, q)));
   return hn::Add(half, even);
 }
 
