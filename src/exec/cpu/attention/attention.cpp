@@ -208,16 +208,34 @@ void attention(const Call& call) {
     const int64_t first = inner % blocks * block, rows = std::min(block, n.t - first);
     const int64_t head = outer % n.h, batch = task / blocks / n.h;
     const Room room(call, thread, kept);
+    float* const lse_rows = lse ? lse + (batch * n.h + head) * n.t + first : nullptr;
+    const Addend bias = addend(in.bias, (head * n.t + first) * n.s),
+                 mask = addend(in.mask, (batch % in.windows * n.t + first) * n.s);
+    if constexpr (low)
+      if (micro_low().attend &&
+          micro_low().attend({.q = in.q + n.q_at(batch, head) + first * row,
+                              .k = in.k + n.k_at(batch, head),
+                              .v = v + n.k_at(batch, head),
+                              .o = o ? o + n.q_at(batch, head) + first * row : nullptr,
+                              .lse = lse_rows,
+                              .row = row,
+                              .rows = rows,
+                              .s = n.s,
+                              .d = n.d,
+                              .scale = in.scale,
+                              .bias = bias,
+                              .mask = mask,
+                              .room = room.packed,
+                              .room_bytes = gemm_scratch_bytes}))
+        return;
     std::array<float, most_block> greatest, sum;
     gemm<T>(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * row, row, 1,
             in.k + n.k_at(batch, head), 1, row, 0, room.p, pitch, 1, room.packed, {.c = true});
-    exponentials({room.p, rows, n.s}, addend(in.bias, (head * n.t + first) * n.s),
-                 addend(in.mask, (batch % in.windows * n.t + first) * n.s), greatest.data(),
-                 sum.data());
+    exponentials({room.p, rows, n.s}, bias, mask, greatest.data(), sum.data());
     if (lse)
       for (int64_t i = 0; i < rows; ++i) {
         const auto at = static_cast<std::size_t>(i);
-        lse[(batch * n.h + head) * n.t + first + i] = greatest[at] + std::log(sum[at]);
+        lse_rows[i] = greatest[at] + std::log(sum[at]);
       }
     if (!o) return;
     // Dividing the rows of o by their sums is less work than dividing those of P.

@@ -17,12 +17,6 @@ struct ScoreRows {
   float* scores = nullptr;
   std::int64_t rows = 0, n = 0;
 };
-// Scores get this added: dense rows of f32 or of bf16, or nothing.
-struct Addend {
-  const float* wide = nullptr;
-  const Low* low = nullptr;
-};
-
 // Scores become exp(score + bias + mask - greatest), with the greatest and the sum of each row.
 void exponentials(const ScoreRows& rows, Addend bias, Addend mask, float* greatest, float* sum);
 

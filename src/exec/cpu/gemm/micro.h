@@ -94,6 +94,25 @@ struct ScatteredRows {
   std::int64_t pitch = 0;
 };
 
+// Scores of an attention get this added: dense rows of f32 or of bf16, or nothing.
+struct Addend {
+  const float* wide = nullptr;
+  const Low* low = nullptr;
+};
+// `rows` queries of one head of an attention over s keys of d numbers, each at its first token;
+// tokens are `row` elements apart. o = softmax(scale q k^T + bias + mask) v; lse is that of a
+// query's scores. Null: nobody reads it.
+struct Attend {
+  const Low *q = nullptr, *k = nullptr, *v = nullptr;
+  Low* o = nullptr;
+  float* lse = nullptr;
+  std::int64_t row = 0, rows = 0, s = 0, d = 0;
+  float scale = 1;
+  Addend bias, mask;
+  void* room = nullptr;  // of the calling thread, 64-byte aligned
+  std::int64_t room_bytes = 0;
+};
+
 struct Micro {
   std::string_view name;
   std::int64_t rows = 0, columns = 0;     // of the register tile
@@ -120,6 +139,8 @@ struct Micro {
   // packed from there.
   void (*pack_pieces)(const void* const* rows, std::int64_t from, std::int64_t size,
                       void* panel) = nullptr;
+  // False: it does not take these sizes, and nothing was done. Null: it takes none.
+  bool (*attend)(const Attend& head) = nullptr;
   // Around the tiles of one product, on its thread; may be null.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;

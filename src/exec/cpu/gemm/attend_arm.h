@@ -1,0 +1,255 @@
+// One head of an attention in bf16 with BFMMLA (Micro::attend): six queries at a time, whose scores
+// stay in the first-level cache. Scores are in units of log2, so that the exponential is a power of
+// two; they are rounded into the panel from which they are multiplied with v. Keys and values are
+// packed once for all queries. Convention: a query's bits do not depend on those it is computed
+// with.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "exec/cpu/gemm/finish_arm.h"
+#include "exec/cpu/gemm/micro.h"
+#include "exec/cpu/gemm/mmla_arm.h"
+
+namespace tessera::exec::cpu {
+
+inline constexpr float log2_of_e = 1.44269504f, ln_of_2 = 0.693147181f;
+
+// Where things lie in a thread's room.
+struct AttendRoom {
+  std::int64_t keys, pitch;  // of a panel of probabilities, of a row of scores
+  Low *k, *v, *q, *p;
+  float* scores;
+  std::int64_t bytes;
+
+  AttendRoom(const Attend& x)
+      : keys((x.s + 3) / 4 * 4), pitch((x.s + mmla_columns - 1) / mmla_columns * mmla_columns) {
+    Low* at = static_cast<Low*>(x.room);
+    const auto take = [&at](std::int64_t n) { return std::exchange(at, at + (n + 31) / 32 * 32); };
+    k = take(pitch * x.d);
+    v = take(keys * x.d);
+    q = take(mmla_rows * x.d);
+    p = take(mmla_rows * keys);
+    scores = reinterpret_cast<float*>(take(2 * mmla_rows * pitch));
+    bytes = (at - static_cast<Low*>(x.room)) * static_cast<std::int64_t>(sizeof(Low));
+  }
+};
+
+// 16 columns of values: groups of four keys, zeros behind the last key.
+inline void pack_values(const Attend& x, std::int64_t column, std::int64_t keys, Low* to) {
+  static constexpr Low none[mmla_columns] = {};
+  for (std::int64_t key = 0; key < keys; key += 4) {
+    const Low* row[4];
+    for (int i = 0; i < 4; ++i) row[i] = key + i < x.s ? x.v + (key + i) * x.row + column : none;
+    for (int half = 0; half < mmla_columns; half += 8, to += 32) {
+      const uint16x8_t r0 = vld1q_u16(row[0] + half), r1 = vld1q_u16(row[1] + half),
+                       r2 = vld1q_u16(row[2] + half), r3 = vld1q_u16(row[3] + half);
+      const uint16x8_t even = vzip1q_u16(r0, r2), odd = vzip1q_u16(r1, r3),
+                       even_up = vzip2q_u16(r0, r2), odd_up = vzip2q_u16(r1, r3);
+      vst1q_u16(to, vzip1q_u16(even, odd));
+      vst1q_u16(to + 8, vzip2q_u16(even, odd));
+      vst1q_u16(to + 16, vzip1q_u16(even_up, odd_up));
+      vst1q_u16(to + 24, vzip2q_u16(even_up, odd_up));
+    }
+  }
+}
+
+// Addends of four scores, or of the last one to three of a row.
+struct NoAddend {};
+TESSERA_ARM_INLINE float32x4_t plus(float32x4_t v, NoAddend, std::int64_t) { return v; }
+TESSERA_ARM_INLINE float32x4_t plus(float32x4_t v, const float* x, std::int64_t at) {
+  return vfmaq_n_f32(v, vld1q_f32(x + at), log2_of_e);
+}
+TESSERA_ARM_INLINE float32x4_t plus(float32x4_t v, const Low* x, std::int64_t at) {
+  return vfmaq_n_f32(v, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(x + at), 16)), log2_of_e);
+}
+TESSERA_ARM_INLINE float32x4_t plus_few(float32x4_t v, NoAddend, std::int64_t, std::int64_t) {
+  return v;
+}
+template <class T>
+TESSERA_ARM_INLINE float32x4_t plus_few(float32x4_t v, const T* x, std::int64_t at,
+                                        std::int64_t n) {
+  T few[4] = {};
+  for (std::int64_t i = 0; i < n; ++i) few[i] = x[at + i];
+  return plus(v, static_cast<const T*>(few), 0);
+}
+TESSERA_ARM_INLINE NoAddend moved(NoAddend, std::int64_t) { return {}; }
+template <class T>
+TESSERA_ARM_INLINE const T* moved(const T* x, std::int64_t by) {
+  return x + by;
+}
+
+// A row of scores gets scale and addends; its greatest number.
+template <class B, class M>
+TESSERA_ARM_INLINE float scale_and_max(float* row, std::int64_t n, float scale, B bias, M mask) {
+  const float least = -std::numeric_limits<float>::infinity();
+  float32x4_t most = vdupq_n_f32(least), other = most;
+  std::int64_t i = 0;
+  const auto take = [&](std::int64_t at) {
+    const float32x4_t v = plus(plus(vmulq_n_f32(vld1q_f32(row + at), scale), bias, at), mask, at);
+    vst1q_f32(row + at, v);
+    return v;
+  };
+  for (; i + 8 <= n; i += 8) {
+    most = vmaxq_f32(most, take(i));
+    other = vmaxq_f32(other, take(i + 4));
+  }
+  for (; i + 4 <= n; i += 4) most = vmaxq_f32(most, take(i));
+  if (i < n) {
+    static constexpr std::uint32_t lane[4] = {0, 1, 2, 3};
+    const std::int64_t left = n - i;
+    const float32x4_t v =
+        plus_few(plus_few(vmulq_n_f32(vld1q_f32(row + i), scale), bias, i, left), mask, i, left);
+    const uint32x4_t there =
+        vcltq_u32(vld1q_u32(lane), vdupq_n_u32(static_cast<std::uint32_t>(left)));
+    const float32x4_t padded = vbslq_f32(there, v, vdupq_n_f32(least));
+    vst1q_f32(row + i, padded);
+    most = vmaxq_f32(most, padded);
+  }
+  return vmaxvq_f32(vmaxq_f32(most, other));
+}
+
+// 2^x for x <= 0, at least 2^-126. Relative error 2e-7. Adding 1.5 * 2^23 + 127 rounds to an
+// integer and leaves it where an exponent has it after a shift.
+TESSERA_ARM_INLINE float32x4_t power_of_two(float32x4_t x) {
+  const float32x4_t shift = vdupq_n_f32(12583039.0f);
+  x = vmaxq_f32(x, vdupq_n_f32(-126));
+  const float32x4_t shifted = vaddq_f32(x, shift), r = vsubq_f32(x, vsubq_f32(shifted, shift)),
+                    r2 = vmulq_f32(r, r);
+  const auto pair = [r](float low, float high) { return vfmaq_n_f32(vdupq_n_f32(low), r, high); };
+  const float32x4_t p = vfmaq_f32(
+      pair(1.00000012f, 0.693146944f),
+      vfmaq_f32(pair(0.240221202f, 0.0555071346f), pair(0.00967554562f, 0.00132764818f), r2), r2);
+  return vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(shifted), 23)));
+}
+
+// Two rows of scores become powers of two in a panel, which has the two side by side; their sums.
+TESSERA_BFMMLA TESSERA_ARM_INLINE void put_powers(const float* row, std::int64_t pitch,
+                                                  std::int64_t keys, const float* most, Low* to,
+                                                  float* sum) {
+  const float32x4_t most0 = vdupq_n_f32(most[0]), most1 = vdupq_n_f32(most[1]);
+  float32x4_t sum0 = vdupq_n_f32(0), sum1 = sum0;
+  for (std::int64_t key = 0; key < keys; key += 4, to += mmla_rows * 4) {
+    const float32x4_t p0 = power_of_two(vsubq_f32(vld1q_f32(row + key), most0)),
+                      p1 = power_of_two(vsubq_f32(vld1q_f32(row + pitch + key), most1));
+    sum0 = vaddq_f32(sum0, p0);
+    sum1 = vaddq_f32(sum1, p1);
+    vst1q_u16(to, vreinterpretq_u16_u32(round_two(p0, p1)));
+  }
+  sum[0] = vaddvq_f32(sum0);
+  sum[1] = vaddvq_f32(sum1);
+}
+
+// The sums of values of six queries over the sums of their probabilities, 16 columns of them.
+TESSERA_BFMMLA TESSERA_ARM_INLINE void put_values(const float32x4_t* sums, const float* share,
+                                                  std::int64_t rows, Low* to, std::int64_t pitch) {
+  for (int row = 0; row < mmla_rows; row += 2) {
+    const float32x4_t by = vcombine_f32(vdup_n_f32(share[row]), vdup_n_f32(share[row + 1]));
+    for (int column = 0; column < mmla_columns; column += 8) {
+      TwoRows two;
+      for (int j = 0; j < 4; ++j) two.x[j] = vmulq_f32(sums[row / 2 * 8 + column / 2 + j], by);
+      put_two(two, to + row * pitch + column, pitch, rows - row);
+    }
+  }
+}
+
+// The scores of the six queries in room.q.
+TESSERA_BFMMLA inline void multiply_keys(const Attend& x, const AttendRoom& room) {
+  for (std::int64_t key = 0; key < x.s; key += mmla_columns) {
+    float32x4_t sums[mmla_sums];
+    const void *const a = room.q, *const b = room.k + key * x.d;
+    TESSERA_MMLA_SUMS("bfmmla", "8h", sums, x.d / 4, a, b);
+    float* const to = room.scores + key;
+    for (int row = 0; row < mmla_rows; ++row)
+      for (int q = 0; q < mmla_columns / 4; ++q)
+        vst1q_f32(to + row * room.pitch + 4 * q, mmla_row(sums, row, q));
+  }
+}
+// The results of six queries from `first` on, whose probabilities are in room.p; those of a query
+// sum up to 1 / share.
+TESSERA_BFMMLA inline void multiply_values(const Attend& x, const AttendRoom& room,
+                                           std::int64_t first, const float* share) {
+  for (std::int64_t column = 0; column < x.d; column += mmla_columns) {
+    float32x4_t sums[mmla_sums];
+    const void *const a = room.p, *const b = room.v + column * room.keys;
+    TESSERA_MMLA_SUMS("bfmmla", "8h", sums, room.keys / 4, a, b);
+    put_values(sums, share, x.rows - first, x.o + first * x.row + column, x.row);
+  }
+}
+
+template <class B, class M>
+TESSERA_BFMMLA void attend_six(const Attend& x, const AttendRoom& room, std::int64_t first, B bias,
+                               M mask) {
+  const std::int64_t rows = std::min<std::int64_t>(mmla_rows, x.rows - first);
+  multiply_keys(x, room);
+  float most[mmla_rows], sum[mmla_rows];
+  for (std::int64_t row = 0; row < mmla_rows; ++row) {  // those that are missing repeat the last
+    const std::int64_t at = (first + std::min(row, rows - 1)) * x.s;
+    most[row] = scale_and_max(room.scores + row * room.pitch, x.s, x.scale * log2_of_e,
+                              moved(bias, at), moved(mask, at));
+  }
+  for (int row = 0; row < mmla_rows; row += 2)
+    put_powers(room.scores + row * room.pitch, room.pitch, room.keys, most + row, room.p + row * 4,
+               sum + row);
+  if (x.lse)
+    for (std::int64_t row = 0; row < rows; ++row)
+      x.lse[first + row] = most[row] * ln_of_2 + std::log(sum[row]);
+  if (!x.o) return;
+  for (float& s : sum) s = 1 / s;
+  multiply_values(x, room, first, sum);
+}
+
+template <class B, class M>
+void attend_all(const Attend& x, const AttendRoom& room, B bias, M mask) {
+  const LowPacks& packs = low_packs();
+  for (std::int64_t key = 0; key < x.s; key += mmla_columns)
+    packs.quads_16({.used = std::min<std::int64_t>(mmla_columns, x.s - key),
+                    .k = x.d,
+                    .padded = x.d,
+                    .from = x.k + key * x.row,
+                    .lane_step = x.row,
+                    .k_step = 1},
+                   room.k + key * x.d);
+  for (std::int64_t column = 0; column < x.d; column += mmla_columns)
+    pack_values(x, column, room.keys, room.v + column * room.keys);
+  for (std::int64_t first = 0; first < x.rows; first += mmla_rows) {
+    packs.quads_6({.used = std::min<std::int64_t>(mmla_rows, x.rows - first),
+                   .k = x.d,
+                   .padded = x.d,
+                   .from = x.q + first * x.row,
+                   .lane_step = x.row,
+                   .k_step = 1},
+                  room.q);
+    attend_six(x, room, first, bias, mask);
+  }
+}
+template <class B>
+void attend_with(const Attend& x, const AttendRoom& room, B bias) {
+  if (x.mask.wide)
+    attend_all(x, room, bias, x.mask.wide);
+  else if (x.mask.low)
+    attend_all(x, room, bias, x.mask.low);
+  else
+    attend_all(x, room, bias, NoAddend{});
+}
+
+inline bool attend_bfmmla(const Attend& x) {
+  if (x.s == 0 || x.d == 0 || x.d % mmla_columns != 0) return false;
+  const AttendRoom room(x);
+  if (room.bytes > x.room_bytes) return false;
+  if (x.bias.wide)
+    attend_with(x, room, x.bias.wide);
+  else if (x.bias.low)
+    attend_with(x, room, x.bias.low);
+  else
+    attend_with(x, room, NoAddend{});
+  return true;
+}
+
+}  // namespace tessera::exec::cpu
