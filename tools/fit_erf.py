@@ -7,6 +7,7 @@ last denominator. Needs numpy only. With t = x^2, both functions of gelu are smo
 so short rationals in t do:
   gelu(x)  = x/2 + t R(t),   R(t) = erf(x / sqrt 2) / (2 x)                    for |x| < 5.4, beyond
       it t R(t) = |x| / 2
+  gelu(x)  = x (1/2 + u R(u^2)) with u = x cut off at +-4.5, for results that are rounded to bf16
   gelu'(x) = 1/2 + x S(t),   S(t) = erf(x / sqrt 2) / (2 x) + exp(-t/2) / sqrt(2 pi)    for |x| < 6,
       beyond it x S(t) = +-1/2
   exp(r) for |r| <= ln(2) / 2, where exp(x) = 2^n exp(r)
@@ -58,6 +59,7 @@ def show(name, error, p, q):
 
 def main():
     show("R, relative", *minimax(half_erf, lambda t: 1 / half_erf(t), 1e-6, 5.4**2, 5, 5))
+    show("gelu for bf16, absolute", *minimax(half_erf, lambda t: t, 1e-6, 4.5**2, 3, 3))
     show("x S, absolute", *minimax(slope, np.sqrt, 1e-6, 6.0**2, 7, 5))
     show("exp, relative",
          *minimax(np.exp, lambda r: np.exp(-r), -math.log(2) / 2, math.log(2) / 2, 6))

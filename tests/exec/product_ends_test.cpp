@@ -83,7 +83,7 @@ void expect_ends(const EndCase& c) {
                   bias[static_cast<std::size_t>(j)]);
   std::vector<float> y = z;
   if (c.act != exec::cpu::Act::none)
-    exec::cpu::vector_gelu(z.data(), y.data(), c.m * c.n, c.act == exec::cpu::Act::gelu_tanh);
+    exec::cpu::vector_gelu_low(z.data(), y.data(), c.m * c.n, c.act == exec::cpu::Act::gelu_tanh);
   std::vector<Low> before(z.size()), after(z.size()), want(z.size());
   product.sums({.offset = bias.data(),
                 .low = after.data(),

@@ -109,7 +109,8 @@ void put_row(const float* z, int64_t z_stride, const Tensor& to, int64_t at, int
     row[static_cast<std::size_t>(j)] = z[j * z_stride];
   const float* from = z_stride == 1 ? z : row.data();
   if (gelu) {
-    vector_gelu(from, row.data(), n, tanh);
+    is_bf16(to) ? vector_gelu_low(from, row.data(), n, tanh)
+                : vector_gelu(from, row.data(), n, tanh);
     from = row.data();
   }
   if (is_bf16(to) && stride == 1) return round_to_bf16(from, to.as<Low>() + at, n);

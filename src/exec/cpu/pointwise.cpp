@@ -166,9 +166,9 @@ void fast_scale(const Call& call) {
 }
 
 void fast_gelu(const Call& call) {
-  const bool tanh = call.attr<ir::Gelu>().tanh;
+  const bool tanh = call.attr<ir::Gelu>().tanh, low = is_bf16(call.out[0]);
   same_place(call, [&](const float* x, const float*, float* y, std::int64_t n) {
-    vector_gelu(x, y, n, tanh);
+    low ? vector_gelu_low(x, y, n, tanh) : vector_gelu(x, y, n, tanh);
   });
 }
 

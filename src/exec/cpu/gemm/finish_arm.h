@@ -175,7 +175,7 @@ inline void put_low_part(const float* part, const TileOut& out, const Finish& f)
       row[j] = f.relu && v <= 0 ? 0.0f : v;
     }
     if (f.before) round_to_bf16(row, f.before + i * f.pitch, out.cols);
-    if (f.act != Act::none) vector_gelu(row, row, out.cols, f.act == Act::gelu_tanh);
+    if (f.act != Act::none) vector_gelu_low(row, row, out.cols, f.act == Act::gelu_tanh);
     round_to_bf16(row, f.low + i * f.pitch, out.cols);
   }
 }

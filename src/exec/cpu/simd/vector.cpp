@@ -90,6 +90,10 @@ void gelu(const float* x, float* y, std::int64_t n, bool tanh) {
   else
     map(x, y, n, [](auto d, auto v) HWY_ATTR { return vgelu(d, v); });
 }
+void gelu_low(const float* x, float* y, std::int64_t n, bool tanh) {
+  if (tanh) return gelu(x, y, n, true);
+  map(x, y, n, [](auto d, auto v) HWY_ATTR { return vgelu_low(d, v); });
+}
 void gelu_grad(const float* x, const float* g, float* dx, std::int64_t n, bool tanh) {
   if (tanh)
     map(x, g, dx, n,
@@ -270,6 +274,7 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::exec::cpu {
 
 HWY_EXPORT(gelu);
+HWY_EXPORT(gelu_low);
 HWY_EXPORT(gelu_grad);
 HWY_EXPORT(relu);
 HWY_EXPORT(relu_grad);
@@ -290,6 +295,9 @@ HWY_EXPORT(column_sum);
 
 void vector_gelu(const float* x, float* y, std::int64_t n, bool tanh) {
   HWY_DYNAMIC_DISPATCH(gelu)(x, y, n, tanh);
+}
+void vector_gelu_low(const float* x, float* y, std::int64_t n, bool tanh) {
+  HWY_DYNAMIC_DISPATCH(gelu_low)(x, y, n, tanh);
 }
 void vector_gelu_grad(const float* x, const float* g, float* dx, std::int64_t n, bool tanh) {
   HWY_DYNAMIC_DISPATCH(gelu_grad)(x, g, dx, n, tanh);

@@ -24,6 +24,8 @@
 namespace tessera::exec::cpu {
 
 void vector_gelu(const float* x, float* y, std::int64_t n, bool tanh);
+// For results that will be rounded to bf16.
+void vector_gelu_low(const float* x, float* y, std::int64_t n, bool tanh);
 void vector_relu(const float* x, float* y, std::int64_t n);
 void vector_relu_grad(const float* y, const float* g, float* dx, std::int64_t n);  // g where y > 0
 void vector_gelu_grad(const float* x, const float* g, float* dx, std::int64_t n, bool tanh);
