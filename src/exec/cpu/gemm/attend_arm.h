@@ -1,8 +1,8 @@
-// One head of an attention in bf16 with BFMMLA (Micro::attend): six queries at a time, whose scores
-// stay in the first-level cache. Scores are in units of log2, so that the exponential is a power of
-// two; they are rounded into the panel from which they are multiplied with v. Keys and values are
-// packed once for all queries. Convention: a query's bits do not depend on those it is computed
-// with.
+// One head of an attention in bf16 with BFMMLA (Micro::attend): a few queries at a time, whose
+// scores stay in the first-level cache. Scores are in units of log2, so that the exponential is a
+// power of two; they are rounded into the panel from which they are multiplied with v. Keys and
+// values are packed once for all queries. Convention: a query's bits do not depend on those it is
+// computed with.
 #pragma once
 
 #include <arm_neon.h>
@@ -19,6 +19,8 @@
 
 namespace tessera::exec::cpu {
 
+// Queries whose scores are computed together, so that keys and values are read again soon.
+inline constexpr int attended_rows = 4 * mmla_rows;
 inline constexpr float log2_of_e = 1.44269504f, ln_of_2 = 0.693147181f;
 
 // Where things lie in a thread's room.
@@ -34,9 +36,9 @@ struct AttendRoom {
     const auto take = [&at](std::int64_t n) { return std::exchange(at, at + (n + 31) / 32 * 32); };
     k = take(pitch * x.d);
     v = take(keys * x.d);
-    q = take(mmla_rows * x.d);
-    p = take(mmla_rows * keys);
-    scores = reinterpret_cast<float*>(take(2 * mmla_rows * pitch));
+    q = take(attended_rows * x.d);
+    p = take(attended_rows * keys);
+    scores = reinterpret_cast<float*>(take(2 * attended_rows * pitch));
     bytes = (at - static_cast<Low*>(x.room)) * static_cast<std::int64_t>(sizeof(Low));
   }
 };
@@ -60,24 +62,35 @@ inline void pack_values(const Attend& x, std::int64_t column, std::int64_t keys,
   }
 }
 
-// Addends of four scores, or of the last one to three of a row.
+// Four addends of scores.
 struct NoAddend {};
+TESSERA_ARM_INLINE float32x4_t load_four(const float* x) { return vld1q_f32(x); }
+TESSERA_ARM_INLINE float32x4_t load_four(const Low* x) {
+  return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(x), 16));
+}
 TESSERA_ARM_INLINE float32x4_t plus(float32x4_t v, NoAddend, std::int64_t) { return v; }
-TESSERA_ARM_INLINE float32x4_t plus(float32x4_t v, const float* x, std::int64_t at) {
-  return vfmaq_n_f32(v, vld1q_f32(x + at), log2_of_e);
+template <class T>
+TESSERA_ARM_INLINE float32x4_t plus(float32x4_t v, const T* x, std::int64_t at) {
+  return vfmaq_n_f32(v, load_four(x + at), log2_of_e);
 }
-TESSERA_ARM_INLINE float32x4_t plus(float32x4_t v, const Low* x, std::int64_t at) {
-  return vfmaq_n_f32(v, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(x + at), 16)), log2_of_e);
-}
-TESSERA_ARM_INLINE float32x4_t plus_few(float32x4_t v, NoAddend, std::int64_t, std::int64_t) {
+// The last `left`, fewer than four, of n: no more than n can be read. Lanes behind them do not
+// count.
+TESSERA_ARM_INLINE float32x4_t plus_last(float32x4_t v, NoAddend, std::int64_t, std::int64_t) {
   return v;
 }
 template <class T>
-TESSERA_ARM_INLINE float32x4_t plus_few(float32x4_t v, const T* x, std::int64_t at,
-                                        std::int64_t n) {
-  T few[4] = {};
-  for (std::int64_t i = 0; i < n; ++i) few[i] = x[at + i];
-  return plus(v, static_cast<const T*>(few), 0);
+TESSERA_ARM_INLINE float32x4_t plus_last(float32x4_t v, const T* x, std::int64_t n,
+                                         std::int64_t left) {
+  if (n < 4) {
+    T few[4] = {};
+    std::copy_n(x, n, few);
+    return plus(v, static_cast<const T*>(few), 0);
+  }
+  static constexpr std::uint8_t lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const auto by = static_cast<std::uint8_t>(16 - 4 * left);
+  const uint8x16_t last = vreinterpretq_u8_f32(load_four(x + n - 4)),
+                   moved = vqtbl1q_u8(last, vaddq_u8(vld1q_u8(lane), vdupq_n_u8(by)));
+  return vfmaq_n_f32(v, vreinterpretq_f32_u8(moved), log2_of_e);
 }
 TESSERA_ARM_INLINE NoAddend moved(NoAddend, std::int64_t) { return {}; }
 template <class T>
@@ -105,7 +118,7 @@ TESSERA_ARM_INLINE float scale_and_max(float* row, std::int64_t n, float scale, 
     static constexpr std::uint32_t lane[4] = {0, 1, 2, 3};
     const std::int64_t left = n - i;
     const float32x4_t v =
-        plus_few(plus_few(vmulq_n_f32(vld1q_f32(row + i), scale), bias, i, left), mask, i, left);
+        plus_last(plus_last(vmulq_n_f32(vld1q_f32(row + i), scale), bias, n, left), mask, n, left);
     const uint32x4_t there =
         vcltq_u32(vld1q_u32(lane), vdupq_n_u32(static_cast<std::uint32_t>(left)));
     const float32x4_t padded = vbslq_f32(there, v, vdupq_n_f32(least));
@@ -159,74 +172,75 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_values(const float32x4_t* sums, const
   }
 }
 
-// The scores of the six queries in room.q.
-TESSERA_BFMMLA inline void multiply_keys(const Attend& x, const AttendRoom& room) {
-  for (std::int64_t key = 0; key < x.s; key += mmla_columns) {
-    float32x4_t sums[mmla_sums];
-    const void *const a = room.q, *const b = room.k + key * x.d;
-    TESSERA_MMLA_SUMS("bfmmla", "8h", sums, x.d / 4, a, b);
-    float* const to = room.scores + key;
-    for (int row = 0; row < mmla_rows; ++row)
-      for (int q = 0; q < mmla_columns / 4; ++q)
-        vst1q_f32(to + row * room.pitch + 4 * q, mmla_row(sums, row, q));
-  }
+// The scores of `tiles` times six queries in room.q.
+TESSERA_BFMMLA inline void multiply_keys(const Attend& x, const AttendRoom& room, int tiles) {
+  constexpr auto all = std::make_integer_sequence<int, mmla_sums>();
+  for (std::int64_t key = 0; key < x.s; key += mmla_columns)
+    for (int tile = 0; tile < tiles; ++tile) {
+      float32x4_t sums[mmla_sums];
+      const void *const a = room.q + tile * mmla_rows * x.d, *const b = room.k + key * x.d;
+      TESSERA_MMLA_SUMS("bfmmla", "8h", sums, x.d / 4, a, b);
+      spread(all, sums, room.scores + tile * mmla_rows * room.pitch + key, room.pitch);
+    }
 }
-// The results of six queries from `first` on, whose probabilities are in room.p; those of a query
-// sum up to 1 / share.
-TESSERA_BFMMLA inline void multiply_values(const Attend& x, const AttendRoom& room,
+// The results of queries from `first` on, whose probabilities are in room.p; those of a query sum
+// up to 1 / share.
+TESSERA_BFMMLA inline void multiply_values(const Attend& x, const AttendRoom& room, int tiles,
                                            std::int64_t first, const float* share) {
-  for (std::int64_t column = 0; column < x.d; column += mmla_columns) {
-    float32x4_t sums[mmla_sums];
-    const void *const a = room.p, *const b = room.v + column * room.keys;
-    TESSERA_MMLA_SUMS("bfmmla", "8h", sums, room.keys / 4, a, b);
-    put_values(sums, share, x.rows - first, x.o + first * x.row + column, x.row);
-  }
+  for (std::int64_t column = 0; column < x.d; column += mmla_columns)
+    for (int tile = 0; tile < tiles; ++tile) {
+      const std::int64_t row = first + tile * mmla_rows;
+      float32x4_t sums[mmla_sums];
+      const void *const a = room.p + tile * mmla_rows * room.keys, *const b =
+                                                                       room.v + column * room.keys;
+      TESSERA_MMLA_SUMS("bfmmla", "8h", sums, room.keys / 4, a, b);
+      put_values(sums, share + tile * mmla_rows, x.rows - row, x.o + row * x.row + column, x.row);
+    }
 }
 
+// Queries from `first` on, which are packed in room.q.
 template <class B, class M>
-TESSERA_BFMMLA void attend_six(const Attend& x, const AttendRoom& room, std::int64_t first, B bias,
-                               M mask) {
-  const std::int64_t rows = std::min<std::int64_t>(mmla_rows, x.rows - first);
-  multiply_keys(x, room);
-  float most[mmla_rows], sum[mmla_rows];
-  for (std::int64_t row = 0; row < mmla_rows; ++row) {  // those that are missing repeat the last
-    const std::int64_t at = (first + std::min(row, rows - 1)) * x.s;
+TESSERA_BFMMLA void attend_some(const Attend& x, const AttendRoom& room, std::int64_t first, B bias,
+                                M mask) {
+  const std::int64_t rows = std::min<std::int64_t>(attended_rows, x.rows - first);
+  const int tiles = static_cast<int>((rows + mmla_rows - 1) / mmla_rows);
+  multiply_keys(x, room, tiles);
+  float most[attended_rows], sum[attended_rows];
+  for (std::int64_t row = 0; row < tiles * mmla_rows; ++row) {
+    const std::int64_t at = (first + std::min(row, rows - 1)) * x.s;  // the last for missing ones
     most[row] = scale_and_max(room.scores + row * room.pitch, x.s, x.scale * log2_of_e,
                               moved(bias, at), moved(mask, at));
   }
-  for (int row = 0; row < mmla_rows; row += 2)
-    put_powers(room.scores + row * room.pitch, room.pitch, room.keys, most + row, room.p + row * 4,
-               sum + row);
+  for (std::int64_t row = 0; row < tiles * mmla_rows; row += 2)
+    put_powers(room.scores + row * room.pitch, room.pitch, room.keys, most + row,
+               room.p + row / mmla_rows * mmla_rows * room.keys + row % mmla_rows * 4, sum + row);
   if (x.lse)
     for (std::int64_t row = 0; row < rows; ++row)
       x.lse[first + row] = most[row] * ln_of_2 + std::log(sum[row]);
   if (!x.o) return;
-  for (float& s : sum) s = 1 / s;
-  multiply_values(x, room, first, sum);
+  for (std::int64_t row = 0; row < tiles * mmla_rows; ++row) sum[row] = 1 / sum[row];
+  multiply_values(x, room, tiles, first, sum);
 }
 
 template <class B, class M>
 void attend_all(const Attend& x, const AttendRoom& room, B bias, M mask) {
   const LowPacks& packs = low_packs();
+  const auto lanes = [&](const Low* from, std::int64_t used) {
+    return Lanes{
+        .used = used, .k = x.d, .padded = x.d, .from = from, .lane_step = x.row, .k_step = 1};
+  };
   for (std::int64_t key = 0; key < x.s; key += mmla_columns)
-    packs.quads_16({.used = std::min<std::int64_t>(mmla_columns, x.s - key),
-                    .k = x.d,
-                    .padded = x.d,
-                    .from = x.k + key * x.row,
-                    .lane_step = x.row,
-                    .k_step = 1},
+    packs.quads_16(lanes(x.k + key * x.row, std::min<std::int64_t>(mmla_columns, x.s - key)),
                    room.k + key * x.d);
   for (std::int64_t column = 0; column < x.d; column += mmla_columns)
     pack_values(x, column, room.keys, room.v + column * room.keys);
-  for (std::int64_t first = 0; first < x.rows; first += mmla_rows) {
-    packs.quads_6({.used = std::min<std::int64_t>(mmla_rows, x.rows - first),
-                   .k = x.d,
-                   .padded = x.d,
-                   .from = x.q + first * x.row,
-                   .lane_step = x.row,
-                   .k_step = 1},
-                  room.q);
-    attend_six(x, room, first, bias, mask);
+  for (std::int64_t first = 0; first < x.rows; first += attended_rows) {
+    const std::int64_t rows = std::min<std::int64_t>(attended_rows, x.rows - first);
+    for (std::int64_t row = 0; row < rows; row += mmla_rows)
+      packs.quads_6(
+          lanes(x.q + (first + row) * x.row, std::min<std::int64_t>(mmla_rows, rows - row)),
+          room.q + row * x.d);
+    attend_some(x, room, first, bias, mask);
   }
 }
 template <class B>

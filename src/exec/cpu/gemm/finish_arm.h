@@ -159,10 +159,10 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_rows_low(const float32x4_t* sums, Til
 
 // Any tile, from its rows in memory one after the other.
 template <int... I>
-TESSERA_ARM_INLINE void spread(std::integer_sequence<int, I...>, const float32x4_t* sums,
-                               float* to) {
+TESSERA_ARM_INLINE void spread(std::integer_sequence<int, I...>, const float32x4_t* sums, float* to,
+                               std::int64_t pitch = mmla_columns) {
   constexpr int quads = mmla_columns / 4;
-  (vst1q_f32(to + 4 * I, mmla_row(sums, I / quads, I % quads)), ...);
+  (vst1q_f32(to + I / quads * pitch + I % quads * 4, mmla_row(sums, I / quads, I % quads)), ...);
 }
 inline void put_low_part(const float* part, const TileOut& out, const Finish& f) {
   float row[mmla_columns];
