@@ -73,8 +73,8 @@ bool finishes_in_tiles(const ContractJob& job) {
   const Lowering& l = job.lowering;
   const auto fits = [](const Tensor& t) { return !t || is_bf16(t); };
   const bool bias = job.addends.size() == 1 && addend_stride(l, 0) == 1 && !depends_on_row(l, 0);
-  return std::is_same_v<T, Low> && job.packed && micro<T>().tile_low && l.k_chunks == 1 &&
-         l.k.extent > 0 && fits(job.z) && fits(job.y) && (bias || job.addends.empty());
+  return l.low && job.packed && micro<T>().tile_low && l.k_chunks == 1 && l.k.extent > 0 &&
+         fits(job.z) && fits(job.y) && (bias || job.addends.empty());
 }
 void multiply_and_finish(const ContractJob& job, const Tile& tile, int64_t c_at, float* sums,
                          int64_t rs, void* scratch) {

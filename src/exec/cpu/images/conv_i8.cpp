@@ -112,16 +112,21 @@ void gather_windows(const Call& call, int64_t first, int64_t rows, std::int8_t* 
 
 // All scales of a channel as one factor, and its offset.
 struct Columns {
-  std::vector<float> factor, offset;
+  float *factor, *offset;
 
-  explicit Columns(const Call& call) {
+  static std::size_t bytes(int64_t n) {
+    return (2 * sizeof(float) * static_cast<std::size_t>(n) + 63) / 64 * 64;
+  }
+  Columns(const Call& call, std::byte* room) {
     const int64_t n = call.in[1].shape[3];
+    factor = reinterpret_cast<float*>(room);
+    offset = factor + n;
     const float images = call.in[2].as<float>()[0], *filters = call.in[3].as<float>();
     const bool affine = call.in.size() > 4;
     for (int64_t j = 0; j < n; ++j) {
       const float scale = images * filters[j];
-      factor.push_back(affine ? scale * call.in[4].as<float>()[j] : scale);
-      offset.push_back(affine ? call.in[5].as<float>()[j] : 0.0f);
+      factor[j] = affine ? scale * call.in[4].as<float>()[j] : scale;
+      offset[j] = affine ? call.in[5].as<float>()[j] : 0.0f;
     }
   }
 };
@@ -134,7 +139,7 @@ void finish_block(const Call& call, const Columns& columns, int64_t first, int64
     const int64_t at = (first + r) * all + n0;
     float* const to = room_for(call.out[0], at, own.row);
     HWY_DYNAMIC_DISPATCH(finish_sums)
-    (own.sums + r * Tiles::most_columns, columns.factor.data() + n0, columns.offset.data() + n0,
+    (own.sums + r * Tiles::most_columns, columns.factor + n0, columns.offset + n0,
      wide(addend, at, n, own.addend), call.attr<ir::Conv>().relu, n, to);
     give(call.out[0], at, n, to);
   }
@@ -167,12 +172,13 @@ void conv_i8(const Call& call) {
   if (k > i8_most_k) return conv_quantised(call);
   const std::byte* packed = call.packed;
   if (!packed) {
-    pack_filters(call, call.shared);
-    packed = call.shared;
+    std::byte* const to = call.shared + Columns::bytes(n);
+    pack_filters(call, to);
+    packed = to;
   }
   const bool in_place = f[0] == 1 && f[1] == 1 && attr.stride == 1;
   const Tiles tiles(pixels, n, true);
-  const Columns columns(call);
+  const Columns columns(call, call.shared);
   const int64_t across = ceil_div(n, tiles.n);
   call.share_out(ceil_div(pixels, tiles.m) * across, across, 1, [&](int64_t task, int thread) {
     const OwnI8 own(call.scratch_of<std::byte>(thread));
@@ -192,7 +198,7 @@ void conv_i8(const Call& call) {
 Scratch scratch_conv_i8(const ir::Shape& f) {
   const int64_t k = window_of(f);
   if (k > i8_most_k) return {};
-  return {.shared = static_cast<std::size_t>(packed_i8_bytes(k, f[3])),
+  return {.shared = Columns::bytes(f[3]) + static_cast<std::size_t>(packed_i8_bytes(k, f[3])),
           .per_thread = OwnI8::bytes(k)};
 }
 

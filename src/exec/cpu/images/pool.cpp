@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <utility>
-#include <vector>
 
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
@@ -48,19 +47,18 @@ void largest(const Call& call) {
   const auto& attr = call.attr<ir::Pool>();
   const ir::Shape &x = call.in[0].shape, &y = call.out[0].shape;
   const int64_t c = y[3], row = x[2] * c;
-  call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int) {
+  call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int thread) {
     const int64_t b = task / y[1], top = task % y[1] * attr.stride - attr.pad;
-    std::vector<float> columns(static_cast<std::size_t>(row)), best(static_cast<std::size_t>(c));
+    float *const columns = call.scratch_of<float>(thread), *const best = columns + row;
     bool first = true;
     for (int64_t k = std::max<int64_t>(top, 0); k < std::min(top + attr.size, x[1]); ++k)
-      keep(std::exchange(first, false), call.in[0].as<T>() + (b * x[1] + k) * row, row,
-           columns.data());
+      keep(std::exchange(first, false), call.in[0].as<T>() + (b * x[1] + k) * row, row, columns);
     for (int64_t q = 0; q < y[2]; ++q) {
       const int64_t left = q * attr.stride - attr.pad, at = (task * y[2] + q) * c;
-      float* const to = room_for(call.out[0], at, best.data());
+      float* const to = room_for(call.out[0], at, best);
       first = true;
       for (int64_t l = std::max<int64_t>(left, 0); l < std::min(left + attr.size, x[2]); ++l)
-        keep(std::exchange(first, false), columns.data() + l * c, c, to);
+        keep(std::exchange(first, false), columns + l * c, c, to);
       give(call.out[0], at, c, to);
     }
   });
@@ -75,34 +73,41 @@ void fast_max_pool(const Call& call) {
   // Where activations are recomputed only the second result may be read.
   const ir::Shape &x = call.in[0].shape, &y = (call.out[0] ? call.out[0] : call.out[1]).shape;
   std::uint8_t* const which = call.out[1].as<std::uint8_t>();
-  call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int) {
+  call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int thread) {
     const int64_t b = task / y[1], p = task % y[1], c = y[3];
-    std::vector<float> best(static_cast<std::size_t>(c)), room(best.size());
-    std::vector<std::int32_t> place(
-        static_cast<std::size_t>(c));  // as wide as a float, so that both loops below are vectors
+    float *const best = call.scratch_of<float>(thread), *const room = best + c;
+    // As wide as a float, so that both loops below are vectors.
+    std::int32_t* const place = reinterpret_cast<std::int32_t*>(room + c);
     for (int64_t q = 0; q < y[2]; ++q) {
       bool first = true;
       for (int64_t k = 0; k < attr.size * attr.size; ++k) {
         const int64_t row = p * attr.stride + k / attr.size - attr.pad,
                       col = q * attr.stride + k % attr.size - attr.pad;
         if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
-        const float* at = wide(call.in[0], ((b * x[1] + row) * x[2] + col) * c, c, room.data());
+        const float* at = wide(call.in[0], ((b * x[1] + row) * x[2] + col) * c, c, room);
         if (std::exchange(first, false)) {
-          std::copy_n(at, c, best.data());
-          std::fill(place.begin(), place.end(), static_cast<std::int32_t>(k));
+          std::copy_n(at, c, best);
+          std::fill_n(place, c, static_cast<std::int32_t>(k));
         } else {
-          keep_largest(at, static_cast<std::int32_t>(k), c, best.data(), place.data());
+          keep_largest(at, static_cast<std::int32_t>(k), c, best, place);
         }
       }
       if (call.out[0] && is_bf16(call.out[0]))
-        give(call.out[0], (task * y[2] + q) * c, c, best.data());
+        give(call.out[0], (task * y[2] + q) * c, c, best);
       else if (call.out[0])
-        std::copy(best.begin(), best.end(), call.out[0].as<float>() + (task * y[2] + q) * c);
+        std::copy_n(best, c, call.out[0].as<float>() + (task * y[2] + q) * c);
       for (int64_t i = 0; i < c; ++i)
-        which[(task * y[2] + q) * c + i] =
-            static_cast<std::uint8_t>(place[static_cast<std::size_t>(i)]);
+        which[(task * y[2] + q) * c + i] = static_cast<std::uint8_t>(place[i]);
     }
   });
+}
+
+// The largest numbers of columns and of a window; or those of a window beside which pixel each of
+// them is and a pixel that is widened.
+Scratch scratch_max_pool(const ir::Attrs&, std::span<const ir::Type> in,
+                         std::span<const ir::Type>) {
+  const int64_t c = in[0].shape[3], columns = std::max<int64_t>(in[0].shape[2], 2);
+  return {.per_thread = sizeof(float) * static_cast<std::size_t>((columns + 1) * c)};
 }
 
 void fast_max_pool_grad(const Call& call) {
@@ -115,12 +120,12 @@ void fast_max_pool_grad(const Call& call) {
                   first = low <= 0 ? 0 : (low + attr.stride - 1) / attr.stride;
     return std::pair{first, std::min(count - 1, (r + attr.pad) / attr.stride)};
   };
-  call.pool.parallel_for(x[0] * x[1], [&](int64_t task, int) {
+  call.pool.parallel_for(x[0] * x[1], [&](int64_t task, int thread) {
     const int64_t b = task / x[1], row = task % x[1], c = x[3];
     const auto [p0, p1] = windows(row, g[1]);
-    std::vector<float> room(static_cast<std::size_t>(c)), sum(room.size());
+    float *const room = call.scratch_of<float>(thread), *const sum = room + c;
     for (int64_t col = 0; col < x[2]; ++col) {
-      float* to = room_for(call.out[0], (task * x[2] + col) * c, sum.data());
+      float* to = room_for(call.out[0], (task * x[2] + col) * c, sum);
       std::fill_n(to, c, 0.0f);
       const auto [q0, q1] = windows(col, g[2]);
       for (int64_t p = p0; p <= p1; ++p)
@@ -128,12 +133,17 @@ void fast_max_pool_grad(const Call& call) {
           const auto number = static_cast<std::uint8_t>(
               (row - p * attr.stride + attr.pad) * attr.size + col - q * attr.stride + attr.pad);
           const int64_t at = ((b * g[1] + p) * g[2] + q) * c;
-          const float* dy = wide(call.in[0], at, c, room.data());
+          const float* dy = wide(call.in[0], at, c, room);
           for (int64_t i = 0; i < c; ++i) to[i] += which[at + i] == number ? dy[i] : 0.0f;
         }
       give(call.out[0], (task * x[2] + col) * c, c, to);
     }
   });
+}
+// A pixel that is widened and one that is summed up.
+Scratch scratch_max_pool_grad(const ir::Attrs&, std::span<const ir::Type> in,
+                              std::span<const ir::Type>) {
+  return {.per_thread = sizeof(float) * static_cast<std::size_t>(2 * in[0].shape[3])};
 }
 
 }  // namespace tessera::exec::cpu
