@@ -65,21 +65,13 @@ void same_place(const Call& call, const Body& body) {
   });
 }
 
-// sums[c] = sum over rows of x[row, c], a strip of columns per task. Of bf16 a few rows are widened
-// at a time; their order is the same.
+// sums[c] = sum over rows of x[row, c], a strip of columns per task.
 void sum_over_rows(const Call& call, const Tensor& x, std::int64_t rows, std::int64_t columns,
                    float* sums) {
   constexpr std::int64_t strip = 64;
   for_chunks(call.pool, columns, strip, [&](std::int64_t begin, std::int64_t size) {
-    if (!is_bf16(x))
-      return vector_column_sum(x.as<float>() + begin, rows, columns, size, sums + begin);
-    Piece room;
-    std::array<float, strip> sum{};
-    for (std::int64_t row = 0; row < rows; ++row) {
-      widen_bf16(x.as<Low>() + row * columns + begin, room.data(), size);
-      vector_add(sum.data(), room.data(), sum.data(), size);
-    }
-    std::copy_n(sum.data(), size, sums + begin);
+    is_bf16(x) ? vector_column_sum(x.as<Low>() + begin, rows, columns, size, sums + begin)
+               : vector_column_sum(x.as<float>() + begin, rows, columns, size, sums + begin);
   });
 }
 

@@ -37,25 +37,11 @@ double long_sum(const Tensor& x, std::int64_t begin, std::int64_t n) {
   return total;
 }
 
-// y[c] = sum over rows of x[begin + row * pitch + c]. Of bf16 a few rows of a few columns are
-// widened at a time.
+// y[c] = sum over rows of x[begin + row * pitch + c].
 void column_sum(const Tensor& x, std::int64_t begin, std::int64_t rows, std::int64_t pitch,
                 std::int64_t columns, float* y) {
-  if (!is_bf16(x)) return vector_column_sum(x.as<float>() + begin, rows, pitch, columns, y);
-  constexpr std::int64_t strip = 128, at_once = low_piece / strip;
-  Piece room;
-  std::array<float, strip> sum;
-  vector_fill(y, columns, 0.0f);
-  for (std::int64_t c = 0; c < columns; c += strip) {
-    const std::int64_t width = std::min(strip, columns - c);
-    for (std::int64_t row = 0; row < rows; row += at_once) {
-      const std::int64_t count = std::min(at_once, rows - row);
-      for (std::int64_t i = 0; i < count; ++i)
-        widen_bf16(x.as<Low>() + begin + (row + i) * pitch + c, room.data() + i * strip, width);
-      vector_column_sum(room.data(), count, strip, width, sum.data());
-      vector_add(y + c, sum.data(), y + c, width);
-    }
-  }
+  is_bf16(x) ? vector_column_sum(x.as<Low>() + begin, rows, pitch, columns, y)
+             : vector_column_sum(x.as<float>() + begin, rows, pitch, columns, y);
 }
 
 template <class PartSum>

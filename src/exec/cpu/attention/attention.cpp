@@ -131,22 +131,6 @@ Addend addend(const Tensor& x, int64_t begin) {
   if (!x) return {};
   return is_bf16(x) ? Addend{.low = x.as<Low>() + begin} : Addend{.wide = x.as<float>() + begin};
 }
-// scores += elements [begin, begin + n).
-void add_to(float* scores, const Tensor& x, int64_t begin, int64_t n) {
-  Piece room;
-  for (int64_t i = 0; i < n; i += low_piece) {
-    const int64_t size = std::min(low_piece, n - i);
-    vector_add(scores + i, wide(x, begin + i, size, room.data()), scores + i, size);
-  }
-}
-template <class T>
-void compute(const Scores<T>& in, const Sizes& n, int64_t batch, int64_t head, int64_t first,
-             int64_t rows, float* scores, void* packed) {
-  gemm<T>(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * n.row(), n.row(), 1,
-          in.k + n.k_at(batch, head), 1, n.row(), 0, scores, n.s, 1, packed);
-  if (in.bias) add_to(scores, in.bias, (head * n.t + first) * n.s, rows * n.s);
-  if (in.mask) add_to(scores, in.mask, (batch % in.windows * n.t + first) * n.s, rows * n.s);
-}
 
 // The gradients of q, k and v: three tensors, or one in which those of a token follow each other.
 template <class T>
@@ -252,25 +236,6 @@ void attention(const Call& call) {
   });
 }
 
-// sum over d of do o, one row.
-template <class T>
-float row_dot(const T* d_o, const T* o, int64_t d) {
-  if constexpr (std::is_same_v<T, float>) {
-    return vector_dot(d_o, o, d);
-  } else {
-    constexpr int64_t at_once = 128;
-    std::array<float, at_once> a, b;
-    float sum = 0;
-    for (int64_t i = 0; i < d; i += at_once) {
-      const int64_t size = std::min(at_once, d - i);
-      widen_bf16(d_o + i, a.data(), size);
-      widen_bf16(o + i, b.data(), size);
-      sum += vector_dot(a.data(), b.data(), size);
-    }
-    return sum;
-  }
-}
-
 // One product of the gradient: f32 into `to`; bf16 into `sums`, rounded into `to` after the last
 // block that adds to it.
 template <class T>
@@ -311,16 +276,15 @@ void attention_grad(const Call& call) {
     const bool last = first + block >= n.t;
     float *const dq_sums = room.sums, *const dk_sums = room.sums + block * n.d,
                  *const dv_sums = dk_sums + n.s * n.d;
-    compute(in, n, batch, head, first, rows, room.p, room.packed);
+    gemm<T>(rows, n.s, n.d, in.scale, in.q + q_at, row, 1, in.k + k_at, 1, row, 0, room.p, n.s, 1,
+            room.packed);
     gemm<T>(rows, n.s, n.d, 1, d_o + q_at, row, 1, v + k_at, 1, row, 0, room.ds, n.s, 1,
             room.packed);
-    for (int64_t i = 0; i < rows; ++i) {
-      float *p_row = room.p + i * n.s, *ds_row = room.ds + i * n.s;
-      vector_exp_sub(p_row, p_row, n.s, lse[(batch * n.h + head) * n.t + first + i]);
-      vector_add_scalar(ds_row, -row_dot(d_o + q_at + i * row, o + q_at + i * row, n.d), ds_row,
-                        n.s);
-      vector_mul(ds_row, p_row, ds_row, n.s);
-    }
+    std::array<float, most_block> dots;
+    row_dots(d_o + q_at, o + q_at, rows, n.d, row, dots.data());
+    score_gradients({room.p, rows, n.s}, addend(in.bias, (head * n.t + first) * n.s),
+                    addend(in.mask, (batch % in.windows * n.t + first) * n.s),
+                    lse + (batch * n.h + head) * n.t + first, dots.data(), room.ds);
     if (sum) vector_add(sum + first * n.s, room.ds, sum + first * n.s, rows * n.s);
     const T *const p = factor<T>(room.p, rows * n.s, room.low_p), *const ds =
                                                                       factor<T>(room.ds, rows * n.s,

@@ -108,23 +108,90 @@ void exponentials_of(const ScoreRows& all, const B* bias, const M* mask, float* 
     std::fill(s + all.n, s + pitch, 0.0f);
   }
 }
-template <class B>
-void with_bias(const ScoreRows& all, const B* bias, Addend mask, float* greatest, float* sum) {
-  if (mask.wide)
-    exponentials_of(all, bias, mask.wide, greatest, sum);
-  else if (mask.low)
-    exponentials_of(all, bias, mask.low, greatest, sum);
+
+// One row of P and dS; the last partial vector goes through buffers.
+template <class B, class M>
+HWY_INLINE void gradients_of_row(float* HWY_RESTRICT s, float* HWY_RESTRICT ds, int64_t n,
+                                 const B* bias, const M* mask, float lse, float dot) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const V minus_lse = hn::Set(d, lse), minus_dot = hn::Set(d, -dot);
+  const auto put = [&](V score, V gradient, float* p_to, float* ds_to) HWY_ATTR {
+    const V p = vexp(d, hn::Sub(score, minus_lse));
+    hn::StoreU(p, d, p_to);
+    hn::StoreU(hn::Mul(hn::Add(gradient, minus_dot), p), d, ds_to);
+  };
+  const auto take = [&](int64_t at) HWY_ATTR {
+    return plus(plus(hn::LoadU(d, s + at), moved(bias, at)), moved(mask, at));
+  };
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const V first = take(i), second = take(i + lanes);
+    put(first, hn::LoadU(d, ds + i), s + i, ds + i);
+    put(second, hn::LoadU(d, ds + i + lanes), s + i + lanes, ds + i + lanes);
+  }
+  for (; i + lanes <= n; i += lanes) put(take(i), hn::LoadU(d, ds + i), s + i, ds + i);
+  if (i == n) return;
+  HWY_ALIGN float score[hn::MaxLanes(d)] = {}, gradient[hn::MaxLanes(d)] = {};
+  for (int64_t j = i; j < n; ++j) {
+    score[j - i] = plus(plus(s[j], moved(bias, j)), moved(mask, j));
+    gradient[j - i] = ds[j];
+  }
+  put(hn::Load(d, score), hn::Load(d, gradient), score, gradient);
+  std::copy_n(score, n - i, s + i);
+  std::copy_n(gradient, n - i, ds + i);
+}
+
+// Calls body(bias, mask) with what the addends point to.
+template <class Body>
+void with_addends(Addend bias, Addend mask, const Body& body) {
+  const auto with_bias = [&](auto* b) {
+    if (mask.wide)
+      body(b, mask.wide);
+    else if (mask.low)
+      body(b, mask.low);
+    else
+      body(b, static_cast<const Nothing*>(nullptr));
+  };
+  if (bias.wide)
+    with_bias(bias.wide);
+  else if (bias.low)
+    with_bias(bias.low);
   else
-    exponentials_of<B, Nothing>(all, bias, nullptr, greatest, sum);
+    with_bias(static_cast<const Nothing*>(nullptr));
 }
 void exponentials_here(const ScoreRows& all, Addend bias, Addend mask, float* greatest,
                        float* sum) {
-  if (bias.wide)
-    with_bias(all, bias.wide, mask, greatest, sum);
-  else if (bias.low)
-    with_bias(all, bias.low, mask, greatest, sum);
-  else
-    with_bias<Nothing>(all, nullptr, mask, greatest, sum);
+  with_addends(bias, mask, [&](auto* b, auto* m) { exponentials_of(all, b, m, greatest, sum); });
+}
+void score_gradients_here(const ScoreRows& all, Addend bias, Addend mask, const float* lse,
+                          const float* dots, float* gradients) {
+  with_addends(bias, mask, [&](auto* b, auto* m) HWY_ATTR {
+    for (int64_t i = 0, at = 0; i < all.rows; ++i, at += all.n)
+      gradients_of_row(all.scores + at, gradients + at, all.n, moved(b, at), moved(m, at), lse[i],
+                       dots[i]);
+  });
+}
+
+void row_dots_here(const Low* a, const Low* b, int64_t rows, int64_t n, int64_t pitch,
+                   float* dots) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t row = 0; row < rows; ++row, a += pitch, b += pitch) {
+    V first = hn::Zero(d), second = first;
+    int64_t i = 0;
+    const auto product = [&](int64_t at, V sum) HWY_ATTR {
+      return hn::MulAdd(plus(hn::Zero(d), a + at), plus(hn::Zero(d), b + at), sum);
+    };
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      first = product(i, first);
+      second = product(i + lanes, second);
+    }
+    for (; i + lanes <= n; i += lanes) first = product(i, first);
+    float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(first, second)));
+    for (; i < n; ++i) sum += plus(0.0f, a + i) * plus(0.0f, b + i);
+    dots[row] = sum;
+  }
 }
 
 void divide_rows_here(float* x, int64_t rows, int64_t n, int64_t pitch, const float* sum) {
@@ -146,10 +213,24 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::exec::cpu {
 
 HWY_EXPORT(exponentials_here);
+HWY_EXPORT(score_gradients_here);
+HWY_EXPORT(row_dots_here);
 HWY_EXPORT(divide_rows_here);
 
 void exponentials(const ScoreRows& rows, Addend bias, Addend mask, float* greatest, float* sum) {
   HWY_DYNAMIC_DISPATCH(exponentials_here)(rows, bias, mask, greatest, sum);
+}
+void score_gradients(const ScoreRows& rows, Addend bias, Addend mask, const float* lse,
+                     const float* dots, float* gradients) {
+  HWY_DYNAMIC_DISPATCH(score_gradients_here)(rows, bias, mask, lse, dots, gradients);
+}
+void row_dots(const float* a, const float* b, std::int64_t rows, std::int64_t n, std::int64_t pitch,
+              float* dots) {
+  for (std::int64_t i = 0; i < rows; ++i) dots[i] = vector_dot(a + i * pitch, b + i * pitch, n);
+}
+void row_dots(const Low* a, const Low* b, std::int64_t rows, std::int64_t n, std::int64_t pitch,
+              float* dots) {
+  HWY_DYNAMIC_DISPATCH(row_dots_here)(a, b, rows, n, pitch, dots);
 }
 void divide_rows(float* x, std::int64_t rows, std::int64_t n, std::int64_t pitch,
                  const float* sum) {

@@ -20,6 +20,17 @@ struct ScoreRows {
 // Scores become exp(score + bias + mask - greatest), with the greatest and the sum of each row.
 void exponentials(const ScoreRows& rows, Addend bias, Addend mask, float* greatest, float* sum);
 
+// Rows of n scores, dense: they become P = exp(score + bias + mask - lse), and `gradients`, which
+// are those of P, become dS = P (gradient - dots), with one number of lse and of dots for each row.
+void score_gradients(const ScoreRows& rows, Addend bias, Addend mask, const float* lse,
+                     const float* dots, float* gradients);
+
+// The products of rows of n numbers, `pitch` apart, summed up.
+void row_dots(const float* a, const float* b, std::int64_t rows, std::int64_t n, std::int64_t pitch,
+              float* dots);
+void row_dots(const Low* a, const Low* b, std::int64_t rows, std::int64_t n, std::int64_t pitch,
+              float* dots);
+
 // Rows of n numbers, `pitch` apart, over the sums.
 void divide_rows(float* x, std::int64_t rows, std::int64_t n, std::int64_t pitch, const float* sum);
 

@@ -1,6 +1,7 @@
 #include "exec/cpu/simd/vector.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -233,38 +234,57 @@ void mul(const float* a, const float* b, float* y, std::int64_t n) {
   map(a, b, y, n, [](auto, auto v, auto w) HWY_ATTR { return hn::Mul(v, w); });
 }
 
+HWY_INLINE auto load_wide(F32 d, const float* x) { return hn::LoadU(d, x); }
+HWY_INLINE auto load_wide(F32 d, const std::uint16_t* x) {
+  const hn::RebindToUnsigned<F32> du;
+  const hn::Rebind<std::uint16_t, F32> half;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x))));
+}
+HWY_INLINE float wide_of(float x) { return x; }
+HWY_INLINE float wide_of(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
+
 // y = x0 + x1 + ... over rows; eight at a time, so that y costs one load and one store per eight
-// rows.
-void column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns,
-                float* y) {
-  if (rows == 0) {
-    std::fill_n(y, columns, 0.0f);
-    return;
-  }
-  if (columns == 0) return;
-  std::memcpy(y, x, static_cast<std::size_t>(columns) * sizeof(float));
+// rows. bf16 is widened in registers.
+template <class T>
+HWY_INLINE void column_sum_of(const T* x, std::int64_t rows, std::int64_t pitch,
+                              std::int64_t columns, float* y) {
+  for (std::int64_t c = 0; c < columns; ++c) y[c] = rows > 0 ? wide_of(x[c]) : 0.0f;
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto load = [d](const T* p) HWY_ATTR { return load_wide(d, p); };
   std::int64_t row = 1;
   for (; row + 8 <= rows; row += 8) {
-    const float* r = x + row * pitch;
+    const T* r = x + row * pitch;
     std::int64_t c = 0;
     for (; c + lanes <= columns; c += lanes) {
-      const float* p = r + c;
-      const auto s01 = hn::Add(hn::LoadU(d, p), hn::LoadU(d, p + pitch));
-      const auto s23 = hn::Add(hn::LoadU(d, p + 2 * pitch), hn::LoadU(d, p + 3 * pitch));
-      const auto s45 = hn::Add(hn::LoadU(d, p + 4 * pitch), hn::LoadU(d, p + 5 * pitch));
-      const auto s67 = hn::Add(hn::LoadU(d, p + 6 * pitch), hn::LoadU(d, p + 7 * pitch));
+      const T* p = r + c;
+      const auto s01 = hn::Add(load(p), load(p + pitch));
+      const auto s23 = hn::Add(load(p + 2 * pitch), load(p + 3 * pitch));
+      const auto s45 = hn::Add(load(p + 4 * pitch), load(p + 5 * pitch));
+      const auto s67 = hn::Add(load(p + 6 * pitch), load(p + 7 * pitch));
       hn::StoreU(hn::Add(hn::LoadU(d, y + c), hn::Add(hn::Add(s01, s23), hn::Add(s45, s67))), d,
                  y + c);
     }
     for (; c < columns; ++c) {
-      const float* p = r + c;
-      y[c] += ((p[0] + p[pitch]) + (p[2 * pitch] + p[3 * pitch])) +
-              ((p[4 * pitch] + p[5 * pitch]) + (p[6 * pitch] + p[7 * pitch]));
+      const auto at = [p = r + c, pitch](int i) { return wide_of(p[i * pitch]); };
+      y[c] += ((at(0) + at(1)) + (at(2) + at(3))) + ((at(4) + at(5)) + (at(6) + at(7)));
     }
   }
-  for (; row < rows; ++row) add(y, x + row * pitch, y, columns);
+  for (; row < rows; ++row) {
+    const T* r = x + row * pitch;
+    std::int64_t c = 0;
+    for (; c + lanes <= columns; c += lanes)
+      hn::StoreU(hn::Add(hn::LoadU(d, y + c), load(r + c)), d, y + c);
+    for (; c < columns; ++c) y[c] += wide_of(r[c]);
+  }
+}
+void column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns,
+                float* y) {
+  column_sum_of(x, rows, pitch, columns, y);
+}
+void column_sum_low(const std::uint16_t* x, std::int64_t rows, std::int64_t pitch,
+                    std::int64_t columns, float* y) {
+  column_sum_of(x, rows, pitch, columns, y);
 }
 
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
@@ -292,6 +312,7 @@ HWY_EXPORT(add_scalar);
 HWY_EXPORT(sub);
 HWY_EXPORT(mul);
 HWY_EXPORT(column_sum);
+HWY_EXPORT(column_sum_low);
 
 void vector_gelu(const float* x, float* y, std::int64_t n, bool tanh) {
   HWY_DYNAMIC_DISPATCH(gelu)(x, y, n, tanh);
@@ -317,6 +338,10 @@ double vector_sumsq(const float* x, std::int64_t n) { return HWY_DYNAMIC_DISPATC
 void vector_column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns,
                        float* y) {
   HWY_DYNAMIC_DISPATCH(column_sum)(x, rows, pitch, columns, y);
+}
+void vector_column_sum(const std::uint16_t* x, std::int64_t rows, std::int64_t pitch,
+                       std::int64_t columns, float* y) {
+  HWY_DYNAMIC_DISPATCH(column_sum_low)(x, rows, pitch, columns, y);
 }
 
 void vector_fill(float* y, std::int64_t n, float value) { std::fill_n(y, n, value); }

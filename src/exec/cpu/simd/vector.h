@@ -38,9 +38,11 @@ float vector_max(const float* x, std::int64_t n);  // -inf when n == 0
 float vector_sum(const float* x, std::int64_t n);
 float vector_dot(const float* a, const float* b, std::int64_t n);
 double vector_sumsq(const float* x, std::int64_t n);  // accumulated in double
-// y[c] = sum over rows of x[row * pitch + c]
+// y[c] = sum over rows of x[row * pitch + c]; x is f32 or bf16.
 void vector_column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns,
                        float* y);
+void vector_column_sum(const std::uint16_t* x, std::int64_t rows, std::int64_t pitch,
+                       std::int64_t columns, float* y);
 
 void vector_fill(float* y, std::int64_t n, float value);
 void vector_copy(const float* x, float* y, std::int64_t n);
