@@ -162,7 +162,8 @@ void with_addends(Addend bias, Addend mask, const Body& body) {
 }
 void exponentials_here(const ScoreRows& all, Addend bias, Addend mask, float* greatest,
                        float* sum) {
-  with_addends(bias, mask, [&](auto* b, auto* m) { exponentials_of(all, b, m, greatest, sum); });
+  with_addends(bias, mask,
+               [&](auto* b, auto* m) HWY_ATTR { exponentials_of(all, b, m, greatest, sum); });
 }
 void score_gradients_here(const ScoreRows& all, Addend bias, Addend mask, const float* lse,
                           const float* dots, float* gradients) {

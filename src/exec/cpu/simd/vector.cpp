@@ -240,8 +240,8 @@ HWY_INLINE auto load_wide(F32 d, const std::uint16_t* x) {
   const hn::Rebind<std::uint16_t, F32> half;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x))));
 }
-HWY_INLINE float wide_of(float x) { return x; }
-HWY_INLINE float wide_of(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
+inline float wide_of(float x) { return x; }
+inline float wide_of(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
 
 // y = x0 + x1 + ... over rows; eight at a time, so that y costs one load and one store per eight
 // rows. bf16 is widened in registers.
