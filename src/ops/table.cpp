@@ -12,11 +12,11 @@ const std::array<ir::OpDef, ir::op_count>& table() {
   static const std::array<ir::OpDef, ir::op_count> rows = [] {
     std::array<ir::OpDef, ir::op_count> all{};
     std::array<bool, ir::op_count> seen{};
-    for (auto family :
-         {ops::contract_rows, ops::quantize_rows, ops::conv_rows, ops::attention_rows,
-          ops::pointwise_rows, ops::norm_rows, ops::batch_norm_rows, ops::loss_rows,
-          ops::shape_rows, ops::bucket_rows, ops::window_rows, ops::reduce_rows, ops::update_rows,
-          ops::lamb_rows, ops::collective_rows, ops::compress_rows, ops::image_rows})
+    for (auto family : {ops::contract_rows, ops::quantize_rows, ops::conv_rows, ops::attention_rows,
+                        ops::pointwise_rows, ops::activation_rows, ops::norm_rows,
+                        ops::batch_norm_rows, ops::loss_rows, ops::shape_rows, ops::bucket_rows,
+                        ops::window_rows, ops::reduce_rows, ops::update_rows, ops::lamb_rows,
+                        ops::collective_rows, ops::compress_rows, ops::image_rows})
       for (ir::OpDef& row : family()) {
         const auto at = static_cast<std::size_t>(row.op);
         CHECK(!seen[at], "op " + std::string(ir::name(row.op)) + " has two rows");

@@ -16,6 +16,7 @@ std::vector<ir::OpDef> quantize_rows();
 std::vector<ir::OpDef> conv_rows();
 std::vector<ir::OpDef> attention_rows();
 std::vector<ir::OpDef> pointwise_rows();
+std::vector<ir::OpDef> activation_rows();  // pointwise, too
 std::vector<ir::OpDef> norm_rows();
 std::vector<ir::OpDef> batch_norm_rows();
 std::vector<ir::OpDef> loss_rows();
