@@ -22,7 +22,7 @@ std::string at_words(const Scaling& s, const ScalingPoint& p) {
 }
 
 std::string speedup_words(const ScalingPoint& p) {
-  const std::string out = fmt::format("{}x", two(p.speedup));
+  std::string out = fmt::format("{}x", two(p.speedup));
   if (p.time.n <= 1 || !std::isfinite(p.low)) return out;
   const std::string low = two(p.low), high = two(p.high);
   return low == high ? fmt::format("{}, n = {}", out, p.time.n)
