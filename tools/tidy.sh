@@ -32,7 +32,7 @@ fi
 # Flags and attributes of g++ that clang does not know are no finding. Instructions of aarch64 that
 # g++ takes from an attribute clang takes from a flag.
 flags=(-Wno-unknown-warning-option -Wno-unused-command-line-argument -Wno-ignored-attributes)
-[[ $(uname -m) != aarch64 ]] || flags+=(-march=armv8.2-a+bf16+i8mm)
+[[ $(uname -m) != aarch64 ]] || flags+=(-march=armv8.2-a+bf16+dotprod+i8mm)
 if ! printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "${TESSERA_JOBS:-$(nproc)}" \
   clang-tidy -p $folder --quiet "${flags[@]/#/--extra-arg=}" 2>"$log"; then
   grep -v 'warnings\{0,1\} generated\|Suppressed\|^Use -' "$log" >&2 || true

@@ -108,10 +108,12 @@ TESSERA_BFMMLA inline void put_gelu_tile(const float* sums, std::int64_t rows, c
   else
     put_gelu_rows(sums, rows, f);
 }
+// A function, since clang's vst1q_f32 is a macro that takes no pack of parameters.
+TESSERA_ARM_INLINE void store_four(float* to, float32x4_t x) { vst1q_f32(to, x); }
 template <int... I>
 TESSERA_ARM_INLINE void spill(std::integer_sequence<int, I...>, const float32x4_t* sums,
                               float* to) {
-  (vst1q_f32(to + 4 * I, sums[I]), ...);
+  (store_four(to + 4 * I, sums[I]), ...);
 }
 
 // Row R of eight columns, to which C (`more`) or the addend is added.
@@ -162,7 +164,7 @@ template <int... I>
 TESSERA_ARM_INLINE void spread(std::integer_sequence<int, I...>, const float32x4_t* sums, float* to,
                                std::int64_t pitch = mmla_columns) {
   constexpr int quads = mmla_columns / 4;
-  (vst1q_f32(to + I / quads * pitch + I % quads * 4, mmla_row(sums, I / quads, I % quads)), ...);
+  (store_four(to + I / quads * pitch + I % quads * 4, mmla_row(sums, I / quads, I % quads)), ...);
 }
 inline void put_low_part(const float* part, const TileOut& out, const Finish& f) {
   float row[mmla_columns];
