@@ -166,8 +166,11 @@ TEST(GeluOfLowResults, IsCloseToTheOther) {
   other.resize(x.size());
   exec::cpu::vector_gelu_low(x.data(), low.data(), static_cast<int64_t>(x.size()), false);
   exec::cpu::vector_gelu(x.data(), other.data(), static_cast<int64_t>(x.size()), false);
+  // The fit is off by 6e-6; rounding adds a unit in the last place where products are not fused
+  // with sums.
+  constexpr float fit = 6e-6f, unit = 1.2e-7f;
   for (std::size_t i = 0; i < x.size(); ++i)
-    EXPECT_NEAR(low[i], other[i], 6e-6f * std::max(1.0f, std::abs(x[i]))) << x[i];
+    EXPECT_NEAR(low[i], other[i], (fit + unit) * std::max(1.0f, std::abs(x[i]))) << x[i];
 }
 
 }  // namespace
