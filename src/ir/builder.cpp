@@ -72,6 +72,17 @@ void Builder::output(const Output& like, Var v) {
   output(like.name, v, like.updates, like.role, like.of);
 }
 
+Eqn Builder::here(Op op, Attrs attrs, std::vector<Var> in) const {
+  return {.op = op,
+          .attrs = std::move(attrs),
+          .in = std::move(in),
+          .out = {},
+          .scope = scope_,
+          .phase = phase_,
+          .stage = stage_,
+          .micro = micro_};
+}
+
 template <class NameOf>
 const Eqn& Builder::append(Eqn eqn, std::vector<Type> types, const NameOf& name_of) {
   eqn.out.reserve(types.size());
@@ -85,14 +96,7 @@ const Eqn& Builder::append(Eqn eqn, std::vector<Type> types, const NameOf& name_
 
 std::vector<Var> Builder::emit_named(Op op, Attrs attrs, std::vector<Var> in,
                                      const std::vector<std::string>& names) {
-  Eqn eqn{.op = op,
-          .attrs = std::move(attrs),
-          .in = std::move(in),
-          .out = {},
-          .scope = scope_,
-          .phase = phase_,
-          .stage = stage_,
-          .micro = micro_};
+  Eqn eqn = here(op, std::move(attrs), std::move(in));
   std::vector<Type> types;
   try {
     types = infer(op, eqn.attrs, program_.types(eqn.in));
@@ -120,14 +124,7 @@ void Builder::infer_places(const Eqn& eqn) {
 
 std::vector<Var> Builder::emit(Op op, Attrs attrs, std::vector<Var> in,
                                const std::vector<std::string>& hints) {
-  Eqn eqn{.op = op,
-          .attrs = std::move(attrs),
-          .in = std::move(in),
-          .out = {},
-          .scope = scope_,
-          .phase = phase_,
-          .stage = stage_,
-          .micro = micro_};
+  Eqn eqn = here(op, std::move(attrs), std::move(in));
   std::vector<Type> types = infer(op, eqn.attrs, program_.types(eqn.in));
   const std::string prefix = scope_.empty() ? "" : scope_ + ".";
   const Eqn& made = append(std::move(eqn), std::move(types), [&](std::size_t i) {

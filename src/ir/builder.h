@@ -91,6 +91,8 @@ class Builder {
 
  private:
   friend class Rewriter;
+  // An equation in the current scope, phase, stage and micro-batch, without results.
+  Eqn here(Op op, Attrs attrs, std::vector<Var> in) const;
   // Appends an equation whose results have these types, each named `name_of(i)`; "_" is absent.
   template <class NameOf>
   const Eqn& append(Eqn eqn, std::vector<Type> types, const NameOf& name_of);
