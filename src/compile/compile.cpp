@@ -198,15 +198,24 @@ Compiled compile(const StepSpec& spec, Goal goal, const std::vector<std::int64_t
     const auto write = [&](std::int64_t batch) {
       return write_model(spec, goal, batch, weights, form);
     };
-    const ProgramRequest request{
-        .spec = spec, .goal = goal, .micro = micro, .weights = weights, .write = write};
+    const ProgramRequest request{.spec = spec,
+                                 .target = target,
+                                 .goal = goal,
+                                 .micro = micro,
+                                 .weights = weights,
+                                 .write = write};
     made.program = transforms::run(write(micro[0]), passes_for(request), options, &made.passes);
     return made;
   };
   Compiled out;
   if (asked_by_many(spec, goal, options)) {
-    const ProgramMemo::Made made = program_memo().get(
-        {.config = config, .goal = goal, .micro = micro, .weights = weights, .form = form}, make);
+    const ProgramMemo::Made made = program_memo().get({.config = config,
+                                                       .device = target.device,
+                                                       .goal = goal,
+                                                       .micro = micro,
+                                                       .weights = weights,
+                                                       .form = form},
+                                                      make);
     out.program = made->program;
     out.passes = made->passes;
   } else {

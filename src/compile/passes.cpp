@@ -167,6 +167,12 @@ void add_fusion(Passes& passes, const ProgramRequest& r) {
   if (r.spec.config.run.fuse) {
     // A norm by fixed statistics is a scale and an offset of the convolution before it.
     if (r.infers()) passes.push_back({"fold_norm", transforms::fold_norm, false});
+    if (r.target.cuts_windows)
+      passes.push_back({"fuse_windows",
+                        [takes = r.target.cuts_windows](const Program& p) {
+                          return transforms::fuse_windows(p, takes);
+                        },
+                        false});
     passes.push_back({"fuse_contract", transforms::fuse_contract, false});
     passes.push_back({"fuse_norm", transforms::fuse_norm, false});
     if (!r.infers()) passes.push_back({"fuse_batch_norm", transforms::fuse_batch_norm, false});

@@ -15,6 +15,7 @@ namespace tessera::run {
 // equations for a micro-batch of so many samples.
 struct ProgramRequest {
   const StepSpec& spec;
+  const plan::Target& target;
   Goal goal = Goal::train;
   std::vector<std::int64_t> micro;
   Weights weights = Weights::live;

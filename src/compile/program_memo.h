@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "compile/compile.h"
@@ -16,6 +17,7 @@ namespace tessera::run {
 
 struct ProgramKey {
   config::Config config;
+  std::string device;  // its executor says what it takes fused
   Goal goal = Goal::train;
   std::vector<std::int64_t> micro;
   Weights weights = Weights::live;

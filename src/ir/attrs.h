@@ -85,8 +85,11 @@ struct Attention {  // operands q k v [bias] [mask], and for the gradient q k v 
   double scale = 1.0;
   bool bias = false, mask = false;
   bool packed = false;  // the gradient gives [.., t, 3, h, d] instead of dq, dk and dv
+  // Tokens are those of an image, [.., i, j, h, d]: each attends to its window, as op window cuts
+  // them. Empty: tokens lie behind each other, [.., t, h, d].
+  Shape window{}, shift{};
   bool operator==(const Attention&) const = default;
-  FIELDS(F(scale), F(bias), F(mask), F(packed))
+  FIELDS(F(scale), F(bias), F(mask), F(packed), F(window), F(shift))
 };
 struct Scale {
   double factor = 1.0;

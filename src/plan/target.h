@@ -48,6 +48,9 @@ struct Target {
   std::function<bool(ir::Op, const ir::Attrs&, const std::vector<ir::Type>& in,
                      const ir::OpDef::Alias&)>
       overwrites{};
+  // Whether its attention cuts windows out of an image itself (transforms: fuse_windows), with
+  // these attributes and q of this type. Empty: never.
+  std::function<bool(const ir::Attention&, const ir::Type& q)> cuts_windows{};
   // Whether a kernel of the op takes and gives elements of this type. Empty: always.
   std::function<bool(ir::Op, ir::DType)> supports{};
 

@@ -155,6 +155,10 @@ Program fold_norm(const Program& program);
 // sum and relu, and their gradients; in mixed precision the casts and sums around them; the
 // gradients of q, k and v as one tensor; log softmax + nll; scale, select and update.
 Program fuse_contract(const Program& program);
+// Before the others: attention cuts windows out of an image itself, for equations that the executor
+// `takes` so; it is shown the attributes that they would have, and q as it is.
+using CutsWindows = std::function<bool(const ir::Attention&, const ir::Type& q)>;
+Program fuse_windows(const Program& program, const CutsWindows& takes);
 Program fuse_norm(const Program& program);
 Program fuse_batch_norm(const Program& program);
 Program fuse_low(const Program& program);

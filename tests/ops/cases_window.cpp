@@ -51,7 +51,45 @@ std::vector<Case> attention_cases() {
     std::get<Attention>(c.attrs).packed = true;
     return c;
   };
+  // The same, cut out of an image of tokens inside the op.
+  struct Image {
+    Shape q, window, shift;
+    bool bias = true;
+  };
+  const auto in_image = [](const std::string& name, const Image& n, bool gradient,
+                           bool packed = false) {
+    const std::int64_t t = n.window[0] * n.window[1],
+                       windows = n.q[1] / n.window[0] * (n.q[2] / n.window[1]);
+    const bool mask = n.shift[0] + n.shift[1] > 0;
+    Case c{(gradient ? "attention_grad_" : "attention_") + name,
+           gradient ? Op::attention_grad : Op::attention,
+           Attention{0.35, n.bias, mask, packed, n.window, n.shift},
+           {{n.q}, {n.q}, {n.q}},
+           chain};
+    if (gradient)
+      for (Operand& o : std::vector<Operand>{{n.q}, {{n.q[0], windows, n.q[3], t}, log_sum}, {n.q}})
+        c.in.push_back(o);
+    if (n.bias) c.in.push_back({{n.q[3], t, t}});
+    if (mask) c.in.push_back({{windows, t, t}, masked});
+    if (!gradient && t < 40) c.grad = n.bias ? std::vector{0, 1, 2, 3} : std::vector{0, 1, 2};
+    return c;
+  };
+  const Image small{{2, 4, 6, 2, 5}, {2, 3}, {1, 2}}, plain{{3, 2, 6, 2, 4}, {2, 2}, {0, 0}, false},
+      seven{{3, 14, 21, 2, 32}, {7, 7}, {3, 3}}, five{{2, 10, 5, 3, 32}, {5, 5}, {0, 0}},
+      none{{0, 4, 4, 2, 4}, {2, 2}, {1, 1}};
   return {
+      in_image("image", small, false),
+      in_image("image_plain", plain, false),
+      in_image("image_49", seven, false),
+      in_image("image_25", five, false),
+      in_image("image_empty", none, false),
+      in_image("image", small, true),
+      in_image("image_plain", plain, true),
+      in_image("image_49", seven, true),
+      in_image("image_25", five, true),
+      in_image("image_empty", none, true),
+      in_image("image_packed", small, true, true),
+      in_image("image_packed_49", seven, true, true),
       forward("small", {2, 7, 7, 3, 5}),
       forward("cross", {2, 5, 9, 2, 8}),
       forward("one_query", {3, 1, 65, 2, 16}),

@@ -23,7 +23,7 @@ run::GlobalProgram of_size(int eqns) {
 }
 
 run::ProgramKey key_of(int seed) {
-  run::ProgramKey key{{}, run::Goal::train, {8}, run::Weights::live};
+  run::ProgramKey key{{}, {}, run::Goal::train, {8}, run::Weights::live};
   key.config.run.seed = seed;
   return key;
 }

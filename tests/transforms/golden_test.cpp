@@ -173,6 +173,10 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
       {"fuse_low", fuse_low},
       {"fp8", [](const Program& program) { return fp8(program, true); }},
       {"fuse_attention", fuse_attention},
+      {"fuse_windows",
+       [](const Program& program) {
+         return fuse_windows(program, [](const auto&, const auto&) { return true; });
+       }},
       {"fuse_loss", fuse_loss},
       {"fuse_update", fuse_update},
       {"simplify", simplify},
@@ -231,7 +235,7 @@ TEST(GoldenFiles, EveryPassHasOne) {
         "fuse_batch_norm",  "fuse_low",   "fuse_attention",  "fuse_loss",     "fuse_update",
         "simplify",         "place",      "compress",        "combine",       "fp8",
         "hoist_reductions", "prefetch",   "split_attention", "offload",       "rest_weights",
-        "bring_updates",    "quantise"})
+        "bring_updates",    "quantise",   "fuse_windows"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

@@ -32,6 +32,8 @@ plan::Target target_for(const Limits& limits) {
           .reaches_host = true,
           .overwrites = [](ir::Op op, const ir::Attrs& attrs, const std::vector<ir::Type>& in,
                            const ir::OpDef::Alias&) { return overwrites(op, attrs, in); },
+          .cuts_windows = [limits](const ir::Attention& attrs,
+                                   const ir::Type& q) { return cuts_windows(attrs, q, limits); },
           .supports =
               [arch = limits.arch](ir::Op op, ir::DType dtype) {
                 expect_dtype(arch, dtype);

@@ -99,6 +99,8 @@ const KernelRow& kernel(ir::Op op);         // table.cpp
 bool supports(ir::Op op, ir::DType dtype);  // whether its kernels take elements of this type
 // Whether its kernel takes a pair of the op's some_alias in one place (plan/target.h).
 bool overwrites(ir::Op op, const ir::Attrs& attrs, std::span<const ir::Type> in);
+// Whether attention of heads like q has a fast kernel that cuts windows (attention/attention.cpp).
+bool cuts_windows(const ir::Attention& attrs, const ir::Type& q, const Limits& limits);
 
 // Declared once for every op: the kernel, its workspace rule and what it packs. A family defines
 // those that table.cpp names.

@@ -17,7 +17,7 @@ constexpr std::array rows{
     ROW_WITH_WORKSPACE(contract),
     ROW_WITH_WORKSPACE(quantize), ROW(delayed_scale), ROW(amax_history),
     ROW_THAT_PACKS(conv), ROW_WITH_WORKSPACE(conv_input_grad), ROW_WITH_WORKSPACE(conv_filter_grad), ROW(max_pool), ROW(max_pool_grad),
-    ROW(attention), ROW_WITH_WORKSPACE(attention_grad),
+    ROW_WITH_WORKSPACE(attention), ROW_WITH_WORKSPACE(attention_grad),
     ROW(add), ROW(mul), ROW(scale), ROW(gelu), ROW_WITH_WORKSPACE(gelu_grad), ROW(relu), ROW(relu_grad), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
     ROW(layer_norm), ROW_WITH_WORKSPACE(layer_norm_grad), ROW(add_norm),
     ROW(softmax), ROW(softmax_grad), ROW(log_softmax), ROW(log_softmax_grad),

@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "exec/cpu/attention/scores.h"
+#include "exec/cpu/attention/tokens.h"
 #include "exec/cpu/gemm/gemm.h"
 #include "exec/cpu/low.h"
 #include "exec/cpu/simd/vector.h"
@@ -323,20 +324,18 @@ void attention_grad(const Call& call) {
 
 }  // namespace
 
-void fast_attention(const Call& call) {
+void attend_tokens(const Call& call) {
   is_bf16(call.in[0]) ? attention<Low>(call) : attention<float>(call);
 }
-Scratch scratch_attention(const ir::Attrs&, std::span<const ir::Type> in,
-                          std::span<const ir::Type>) {
+Scratch scratch_of_tokens(const ir::Attrs&, std::span<const ir::Type> in) {
   const Sizes n = sizes_of(in[0].shape, in[1].shape);
   return {.per_thread = Kept(n, block_of(n), false, in[0].dtype == ir::DType::bf16).bytes()};
 }
 
-void fast_attention_grad(const Call& call) {
+void attend_tokens_grad(const Call& call) {
   is_bf16(call.in[0]) ? attention_grad<Low>(call) : attention_grad<float>(call);
 }
-Scratch scratch_attention_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
-                               std::span<const ir::Type>) {
+Scratch grad_scratch_of_tokens(const ir::Attrs& attrs, std::span<const ir::Type> in) {
   return grad_scratch(sizes_of(in[0].shape, in[1].shape), std::get<ir::Attention>(attrs).bias,
                       in[0].dtype == ir::DType::bf16);
 }

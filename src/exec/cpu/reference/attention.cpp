@@ -1,6 +1,7 @@
 // Softmax attention and its gradient by their definitions, one head of one sample at a time.
 // Shapes: q, o [b,t,h,d]; k, v [b,s,h,d]; lse [b,h,t]; bias [h,t,s]; mask [w,t,s]. b stands for all
-// leading dims, of which the last counts the windows of a mask: b takes mask b % w.
+// leading dims, of which the last counts the windows of a mask: b takes mask b % w. In windows of
+// an image q, k, v and o are [b,i,j,h,d], and b counts the windows of all images.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,6 +19,7 @@ struct Heads {
   double scale;
   const T *q, *k, *bias = nullptr, *mask = nullptr;
   int64_t windows = 1;
+  ir::Shape image, window, shift;  // empty: tokens lie behind each other
 
   Heads(const Call& call, std::size_t extras) {
     const auto& attr = call.attr<ir::Attention>();
@@ -29,6 +31,13 @@ struct Heads {
     d = tq.shape[lead + 2];
     s = tk.shape[lead];
     for (std::size_t i = 0; i < lead; ++i) b *= tq.shape[i];
+    if (!attr.window.empty()) {
+      image = {tq.shape[lead - 1], tq.shape[lead]};
+      window = attr.window;
+      shift = attr.shift;
+      t = s = window[0] * window[1];
+      b = tq.elements() / std::max<int64_t>(1, t * h * d);
+    }
     scale = attr.scale;
     q = tq.as<T>();
     k = tk.as<T>();
@@ -38,11 +47,19 @@ struct Heads {
       windows = call.in[extras].shape[0];
     }
   }
+  // The place of a token among those of all samples, of which each has `count`.
+  int64_t token(int64_t ib, int64_t it, int64_t count) const {
+    if (window.empty()) return ib * count + it;
+    const int64_t columns = image[1] / window[1], n = image[0] / window[0] * columns;
+    const int64_t y = ib % n / columns * window[0] + it / window[1] + shift[0],
+                  x = ib % n % columns * window[1] + it % window[1] + shift[1];
+    return (ib / n * image[0] + y % image[0]) * image[1] + x % image[1];
+  }
   int64_t at_t(int64_t ib, int64_t it, int64_t ih) const {
-    return ((ib * t + it) * h + ih) * d;
+    return (token(ib, it, t) * h + ih) * d;
   }  // in q and o
   int64_t at_s(int64_t ib, int64_t is, int64_t ih) const {
-    return ((ib * s + is) * h + ih) * d;
+    return (token(ib, is, s) * h + ih) * d;
   }  // in k and v
 
   // scale q.k + bias + mask
@@ -87,15 +104,12 @@ void reference_attention(const Call& call) {
 template <class T>
 struct ReferenceGradients {
   T *dq = nullptr, *dk = nullptr, *dv = nullptr, *dbias = nullptr;
-  int64_t token, batch;  // how far apart tokens and samples lie, of dq; s instead of t: of dk, dv
-  int64_t key_batch;
+  int64_t token;  // how far apart tokens lie
 
   ReferenceGradients(const Call& call, const Heads<T>& at) {
     const auto& attr = call.attr<ir::Attention>();
     const std::size_t first = attr.packed ? 1 : 3;
     token = at.h * at.d * (attr.packed ? 3 : 1);
-    batch = at.t * token;
-    key_batch = at.s * token;
     dq = call.out[0].as<T>();
     if (!attr.packed) {
       dk = call.out[1].as<T>();
@@ -141,11 +155,11 @@ void reference_attention_grad(const Call& call) {
       }
       if (to.dq)
         for (int64_t c = 0; c < at.d; ++c)
-          to.dq[ib * to.batch + it * to.token + ih * at.d + c] = static_cast<T>(sq[c]);
+          to.dq[at.token(ib, it, at.t) * to.token + ih * at.d + c] = static_cast<T>(sq[c]);
     }
     for (int64_t is = 0; is < at.s; ++is)
       for (int64_t c = 0; c < at.d; ++c) {
-        const int64_t place = ib * to.key_batch + is * to.token + ih * at.d + c;
+        const int64_t place = at.token(ib, is, at.s) * to.token + ih * at.d + c;
         if (to.dk) to.dk[place] = static_cast<T>(sk[is * at.d + c]);
         if (to.dv) to.dv[place] = static_cast<T>(sv[is * at.d + c]);
       }

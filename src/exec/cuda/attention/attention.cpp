@@ -19,8 +19,23 @@ bool aligned(std::span<const Tensor> tensors) {
 
 }  // namespace
 
-AttentionSizes attention_sizes(const ir::Shape& q, const ir::Shape& k) {
+AttentionSizes attention_sizes(const ir::Attention& attr, const ir::Shape& q, const ir::Shape& k) {
   const std::size_t lead = q.size() - 3;
+  if (!attr.window.empty()) {
+    const auto as_int = [](std::int64_t x) { return static_cast<int>(x); };
+    AttentionSizes n{.b = 1, .h = as_int(q[lead + 1]), .d = as_int(q[lead + 2])};
+    n.image_h = as_int(q[lead - 1]);
+    n.image_w = as_int(q[lead]);
+    n.window_h = as_int(attr.window[0]);
+    n.window_w = as_int(attr.window[1]);
+    n.shift_h = as_int(attr.shift[0]);
+    n.shift_w = as_int(attr.shift[1]);
+    n.t = n.s = n.window_h * n.window_w;
+    n.windows = std::int64_t{n.image_h / n.window_h} * (n.image_w / n.window_w);
+    n.b = n.windows;
+    for (std::size_t i = 0; i + 1 < lead; ++i) n.b *= q[i];
+    return n;
+  }
   AttentionSizes n{.b = 1,
                    .t = static_cast<int>(q[lead]),
                    .s = static_cast<int>(k[lead]),
@@ -74,29 +89,51 @@ BatchSlices batch_slices(std::int64_t batch, std::int64_t tiles_per_sample, int 
 }
 
 void run_attention(const Call& call) {
-  const AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
+  const AttentionSizes n = attention_sizes(call);
   const bool fits = short_attention_fits(n, call.in[0].dtype, call.context.limits) &&
                     aligned(call.in.first(3)) && aligned(call.out.first(1));
-  fits ? short_attention(call) : plain_attention(call);
+  if (fits) return short_attention(call);
+  n.cuts() ? attend_copies(call, false) : plain_attention(call);
 }
 
 void run_attention_grad(const Call& call) {
-  const AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
+  const AttentionSizes n = attention_sizes(call);
   const bool fits = short_attention_grad_fits(n, call.in[0].dtype, call.context.limits) &&
                     aligned(call.in.first(4)) && aligned(call.in.subspan(5, 1)) &&
                     aligned(call.out.first(call.attr<ir::Attention>().packed ? 1 : 3));
-  fits ? short_attention_grad(call) : plain_attention_grad(call);
+  if (fits) return short_attention_grad(call);
+  n.cuts() ? attend_copies(call, true) : plain_attention_grad(call);
+}
+
+bool cuts_windows(const ir::Attention& attrs, const ir::Type& q, const Limits& limits) {
+  AttentionSizes n{.b = 1,
+                   .t = static_cast<int>(attrs.window[0] * attrs.window[1]),
+                   .h = 1,
+                   .d = static_cast<int>(q.shape.back())};
+  n.s = n.t;
+  n.window_h = static_cast<int>(attrs.window[0]);
+  n.window_w = static_cast<int>(attrs.window[1]);
+  return short_attention_fits(n, q.dtype, limits) && short_attention_grad_fits(n, q.dtype, limits);
+}
+
+std::int64_t workspace_attention(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                                 std::span<const ir::Type>, const Limits& limits) {
+  const auto& attr = std::get<ir::Attention>(attrs);
+  const AttentionSizes n = attention_sizes(attr, in[0].shape, in[1].shape);
+  if (!n.cuts() || short_attention_fits(n, in[0].dtype, limits)) return 0;
+  return window_copies_bytes(attr, in, false);
 }
 
 std::int64_t workspace_attention_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                       std::span<const ir::Type>, const Limits& limits) {
-  AttentionSizes n = attention_sizes(in[0].shape, in[1].shape);
   const auto& attr = std::get<ir::Attention>(attrs);
+  AttentionSizes n = attention_sizes(attr, in[0].shape, in[1].shape);
   if (attr.mask) n.windows = in.back().shape[0];
-  const bool bias = attr.bias;
+  const bool bias = attr.bias, fits = short_attention_grad_fits(n, in[0].dtype, limits);
   const std::int64_t plain = plain_attention_grad_bytes(n, bias, in[0].dtype, limits);
-  if (!short_attention_grad_fits(n, in[0].dtype, limits)) return plain;
-  return std::max(plain, short_attention_grad_bytes(n, bias, limits));
+  if (n.cuts() && fits) return short_attention_grad_bytes(n, bias, limits);
+  if (n.cuts()) return window_copies_bytes(attr, in, true) + plain;
+  return fits ? std::max(plain, short_attention_grad_bytes(n, bias, limits)) : plain;
 }
 
 }  // namespace tessera::exec::cuda

@@ -2,7 +2,8 @@
 // `plain` takes any type, any number of tokens and any head width; `short` is for bf16 and f16
 // heads that fit into one block's shared memory. Legend: b batch (all leading dims), t query, s
 // key, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask:
-// [w,t,s], b % w picks one.
+// [w,t,s], b % w picks one. Where attention cuts windows itself, q, k, v and o are [..,i,j,h,d],
+// and b counts the windows of all images.
 #pragma once
 
 #include "exec/cuda/kernel.h"
@@ -12,11 +13,17 @@ namespace tessera::exec::cuda {
 struct AttentionSizes {
   std::int64_t b = 0;
   int t = 0, s = 0, h = 0, d = 0;
-  std::int64_t windows = 1;  // of a mask
+  std::int64_t windows = 1;                                  // of a mask, or of an image
+  int image_h = 0, image_w = 0, window_h = 0, window_w = 0;  // 0: windows are cut beforehand
+  int shift_h = 0, shift_w = 0;
 
   std::int64_t heads() const { return b * h; }
+  bool cuts() const { return window_w > 0; }
 };
-AttentionSizes attention_sizes(const ir::Shape& q, const ir::Shape& k);
+AttentionSizes attention_sizes(const ir::Attention& attr, const ir::Shape& q, const ir::Shape& k);
+inline AttentionSizes attention_sizes(const Call& call) {
+  return attention_sizes(call.attr<ir::Attention>(), call.in[0].shape, call.in[1].shape);
+}
 
 // The optional operands of a call; `first` is the index of the first of them.
 struct AttentionExtras {
@@ -46,6 +53,11 @@ bool short_attention_grad_fits(const AttentionSizes& n, ir::DType dtype, const L
 void short_attention(const Call& call);
 void short_attention_grad(const Call& call);
 std::int64_t short_attention_grad_bytes(const AttentionSizes& n, bool bias, const Limits& limits);
+
+// By way of copies and the plain kernels.
+void attend_copies(const Call& call, bool gradient);
+std::int64_t window_copies_bytes(const ir::Attention& attr, std::span<const ir::Type> in,
+                                 bool gradient);
 
 // A gradient of the bias is a sum over the batch: it is cut into slices of `samples`, each summed
 // by one block; the partial sums [slices,h,t,s] are added in order.

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(plain_threads)
 }  // namespace
 
 void plain_attention(const Call& call) {
-  const AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
+  const AttentionSizes n = attention_sizes(call);
   if (n.heads() == 0 || n.t == 0) return;
   with_float(call.in[0].dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -207,7 +207,7 @@ std::int64_t plain_attention_grad_bytes(const AttentionSizes& n, bool bias, ir::
 }
 
 void plain_attention_grad(const Call& call) {
-  const AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
+  const AttentionSizes n = attention_sizes(call);
   const bool bias = call.attr<ir::Attention>().bias;
   const AttentionResults to = attention_results(call, n);
   CHECK(call.workspace_bytes >=

@@ -4,7 +4,8 @@
 #pragma once
 
 #include "exec/cuda/attention/attention.h"
-#include "exec/cuda/attention/mma.cuh"
+#include "exec/cuda/attention/tokens.cuh"
+#include "exec/cuda/mma.cuh"
 
 namespace tessera::exec::cuda::brief {
 
@@ -17,6 +18,7 @@ struct Heads {
   std::int64_t windows;
   float scale;
   int t, s, h;
+  Tokens tokens;
 
   __device__ std::int64_t at_t(std::int64_t ib, int ih, int d) const {
     return (ib * t * h + ih) * d;
@@ -38,11 +40,12 @@ Heads<T> heads_of(const Call& call, const AttentionSizes& n, std::size_t extras)
           .v = call.in[2].as<T>(),
           .bias = more.bias.as<float>(),
           .mask = more.mask.as<float>(),
-          .windows = more.windows,
+          .windows = n.cuts() ? n.windows : more.windows,
           .scale = static_cast<float>(call.attr<ir::Attention>().scale),
           .t = n.t,
           .s = n.s,
-          .h = n.h};
+          .h = n.h,
+          .tokens = n};
 }
 
 // Blocks of 16 tokens that kernels exist for: windows of 4 x 4, up to 8 x 8 and 12 x 12 with heads

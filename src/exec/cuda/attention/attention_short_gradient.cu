@@ -42,6 +42,7 @@ BatchSlices short_slices(const AttentionSizes& n, bool bias, const Limits& limit
 
 bool short_attention_grad_fits(const AttentionSizes& n, ir::DType dtype, const Limits& limits) {
   if (!brief::has_kernel(n, dtype, limits)) return false;
+  if (n.cuts() && !brief::has_window_gradient(n, limits)) return false;
   return brief::with_low(dtype, [&]<class T>(T) { return gradient_bytes<T>(n); }) <=
          limits.shared_per_block;
 }
@@ -51,8 +52,8 @@ std::int64_t short_attention_grad_bytes(const AttentionSizes& n, bool bias, cons
 }
 
 void short_attention_grad(const Call& call) {
-  AttentionSizes n = attention_sizes(call.in[0].shape, call.in[1].shape);
-  n.windows = attention_extras(call, 6).windows;
+  AttentionSizes n = attention_sizes(call);
+  if (!n.cuts()) n.windows = attention_extras(call, 6).windows;
   const AttentionResults to = attention_results(call, n);
   const bool bias = static_cast<bool>(to.dbias);
   const BatchSlices cut = short_slices(n, bias, call.context.limits);

@@ -57,27 +57,31 @@ struct WindowMemory {
 
 template <class T>
 __device__ __forceinline__ void start_window(const Gradient<T>& a, WindowMemory shared, int half,
-                                             std::int64_t ib, int ih, float (&lse)[Share::rows]) {
+                                             std::int64_t image, std::int64_t window, int ih,
+                                             const Places& places, float (&lse)[Share::rows]) {
   const Heads<T>& at = a.at;
   const Share own;
-  const std::int64_t t = at.at_t(ib, ih, window_d), s = at.at_s(ib, ih, window_d);
+  const std::int64_t first = image_at(at, image, ih);
   const mma::Word base =
       mma::shared_address(shared.memory) + static_cast<mma::Word>(half * WindowMemory::half_bytes);
 #pragma unroll
   for (int j = 0; j < Share::rows; ++j) {
     const int row = own.row(j);
-    const bool query = row < at.t, key = row < at.s;
-    const int from = row * at.h * window_d + own.chunk * 8;
+    const bool there = row < at.t;
+    const std::int64_t from =
+        there
+            ? first + static_cast<std::int64_t>(places.copied[j]) * at.h * window_d + own.chunk * 8
+            : 0;
     const mma::Word to = base + own.byte(j);
-    const std::int64_t from_t = query ? t + from : 0, from_s = key ? s + from : 0;
     constexpr int next = WindowMemory::tile_bytes;
-    mma::copy_16(to + WindowMemory::q * next, at.q + from_t, query);
-    mma::copy_16(to + WindowMemory::k * next, at.k + from_s, key);
-    mma::copy_16(to + WindowMemory::v * next, at.v + from_s, key);
-    mma::copy_16(to + WindowMemory::go * next, a.go + from_t, query);
-    mma::copy_16(to + WindowMemory::o * next, a.o + from_t, query);
+    mma::copy_16(to + WindowMemory::q * next, at.q + from, there);
+    mma::copy_16(to + WindowMemory::k * next, at.k + from, there);
+    mma::copy_16(to + WindowMemory::v * next, at.v + from, there);
+    mma::copy_16(to + WindowMemory::go * next, a.go + from, there);
+    mma::copy_16(to + WindowMemory::o * next, a.o + from, there);
     lse[j] = std::numeric_limits<float>::infinity();  // makes P = 0 where there is no query
-    if (query && own.chunk == 0) lse[j] = a.lse[(ib * at.h + ih) * at.t + row] * log2_e;
+    if (there && own.chunk == 0)
+      lse[j] = a.lse[((image * at.windows + window) * at.h + ih) * at.t + row] * log2_e;
   }
 }
 
@@ -107,24 +111,12 @@ __device__ __forceinline__ void take_totals(WindowMemory shared, int half,
 // log2(e) (bias + mask) of the thread's scores; -inf where there is no key or no query.
 template <class T>
 __device__ __forceinline__ void add_once(const Heads<T>& at, WindowMemory shared, int ih,
-                                         std::int64_t window) {
-  const float *bias = at.bias_of(ih), *mask = at.mask_of(window);
-  const int first = static_cast<int>(threadIdx.x) / 32 * 16, g = mma::lane_id() / 4,
-            t = mma::lane_id() % 4;
+                                         std::int64_t window, int first) {
+  float x[2 * window_blocks][4];
+  load_addends<true>(x, at, ih, window, first);
 #pragma unroll
-  for (int eight = 0; eight < 2 * window_blocks; ++eight) {
-    float x[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int query = 8 * eight + 2 * t + e % 2, key = first + g + e / 2 * 8;
-      x[e] = -std::numeric_limits<float>::infinity();
-      if (query < at.t && key < at.s) {
-        const int place = query * at.s + key;
-        x[e] = ((bias ? bias[place] : 0.0f) + (mask ? mask[place] : 0.0f)) * log2_e;
-      }
-    }
-    shared.added(eight) = make_float4(x[0], x[1], x[2], x[3]);
-  }
+  for (int eight = 0; eight < 2 * window_blocks; ++eight)
+    shared.added(eight) = make_float4(x[eight][0], x[eight][1], x[eight][2], x[eight][3]);
 }
 
 // P^T and dS^T of 16 keys and 8 queries, from the products k q^T and v do^T.
@@ -144,10 +136,18 @@ __device__ __forceinline__ void finish_eight(float (&p)[4], float (&ds)[4], Wind
   ds[3] = p[3] * (ds[3] - total.y);
 }
 
+// Of head `ih`, the place of an image's first token in dq, dk and dv.
+template <class T>
+__device__ __forceinline__ std::int64_t result_at(const Gradient<T>& a, std::int64_t image,
+                                                  int ih) {
+  return image * a.at.windows * a.at.t * a.row + ih * window_d;
+}
+
 // dk and dv of the warp's 16 keys; leaves their dS and adds it to `sum`.
 template <class T>
 __device__ __forceinline__ void window_keys(const Gradient<T>& a, WindowMemory shared, int half,
-                                            std::int64_t ib, int ih, int first_key,
+                                            std::int64_t image, int ih, int first_key,
+                                            const Places& places,
                                             float (&sum)[2 * window_blocks][4]) {
   constexpr int steps = window_d / 16;
   const mma::Tile<window_d> q = shared.tile(WindowMemory::q, half),
@@ -202,16 +202,17 @@ __device__ __forceinline__ void window_keys(const Gradient<T>& a, WindowMemory s
       mma::multiply<T>(dk[2 * step + 1], left, r[2], r[3]);
     }
   }
-  const std::int64_t place = a.result(ib, ih, a.at.s, first_key, window_d);
-  const int rows = a.at.s - first_key;
-  if (a.dk) mma::store_rows<window_d>(dk, a.at.scale, a.at.scale, a.dk + place, a.row, rows);
-  if (a.dv) mma::store_rows<window_d>(dv, 1, 1, a.dv + place, a.row, rows);
+  const std::int64_t place = result_at(a, image, ih);
+  if (a.dk)
+    store_tokens(dk, a.at.scale, a.at.scale, a.dk + place, a.row, places, a.at.s - first_key);
+  if (a.dv) store_tokens(dv, 1, 1, a.dv + place, a.row, places, a.at.s - first_key);
 }
 
 // dq of the warp's 16 queries.
 template <class T>
 __device__ __forceinline__ void window_queries(const Gradient<T>& a, WindowMemory shared, int half,
-                                               std::int64_t ib, int ih, int first) {
+                                               std::int64_t image, int ih, int first,
+                                               const Places& places) {
   const mma::Tile<window_d> k = shared.tile(WindowMemory::k, half);
   const mma::Word k_place = k.across(), ds_place = shared.ds_place(first);
   float dq[window_d / 8][4] = {};
@@ -226,9 +227,8 @@ __device__ __forceinline__ void window_queries(const Gradient<T>& a, WindowMemor
       mma::multiply<T>(dq[2 * step + 1], left, r[2], r[3]);
     }
   }
-  mma::store_rows<window_d>(dq, a.at.scale, a.at.scale,
-                            a.dq + a.result(ib, ih, a.at.t, first, window_d), a.row,
-                            a.at.t - first);
+  store_tokens(dq, a.at.scale, a.at.scale, a.dq + result_at(a, image, ih), a.row, places,
+               a.at.t - first);
 }
 
 template <class T>
@@ -238,21 +238,20 @@ __global__ void __launch_bounds__(window_threads, window_residents) window_gradi
   const WindowMemory shared{memory};
   const Heads<T>& at = a.at;
   const auto [ih, window, begin, end] = WindowWork(at, a.batch, a.samples);
-  const std::int64_t windows = at.windows;
   const int first = static_cast<int>(threadIdx.x) / 32 * 16;
+  const Places places(at, window, first);
   float sum[2 * window_blocks][4] = {}, lse[Share::rows] = {};
-  if (begin < end) start_window(a, shared, 0, begin * windows + window, ih, lse);
-  add_once(at, shared, ih, window);  // a thread reads what it wrote itself
+  if (begin < end) start_window(a, shared, 0, begin, window, ih, places, lse);
+  add_once(at, shared, ih, window, first);  // a thread reads what it wrote itself
   int half = 0;
   for (std::int64_t image = begin; image < end; ++image, half ^= 1) {
-    const std::int64_t ib = image * windows + window;
     mma::wait_for_copies();
     take_totals<T>(shared, half, lse);  // of its own copies; the reads before are behind a barrier
     __syncthreads();
-    if (image + 1 < end) start_window(a, shared, half ^ 1, ib + windows, ih, lse);
-    window_keys(a, shared, half, ib, ih, first, sum);
+    if (image + 1 < end) start_window(a, shared, half ^ 1, image + 1, window, ih, places, lse);
+    window_keys(a, shared, half, image, ih, first, places, sum);
     __syncthreads();
-    if (first < at.t && a.dq) window_queries(a, shared, half, ib, ih, first);
+    if (first < at.t && a.dq) window_queries(a, shared, half, image, ih, first, places);
   }
   if (!a.partial) return;
   float* to = a.partial + blockIdx.x * static_cast<std::int64_t>(at.t * at.s);

@@ -32,50 +32,40 @@ struct ScoresMemory {
 
 template <class T>
 __device__ __forceinline__ void start_scores(const Heads<T>& at, ScoresMemory shared, int half,
-                                             std::int64_t ib, int ih) {
+                                             std::int64_t image, int ih, const Places& places) {
   const Share own;
-  const std::int64_t t = at.at_t(ib, ih, window_d), s = at.at_s(ib, ih, window_d);
+  const std::int64_t first = image_at(at, image, ih);
   const mma::Word base = shared.tile(ScoresMemory::q, half).base;
 #pragma unroll
   for (int j = 0; j < Share::rows; ++j) {
-    const int row = own.row(j), from = row * at.h * window_d + own.chunk * 8;
-    const bool query = row < at.t, key = row < at.s;
+    const bool there = own.row(j) < at.t;
+    const std::int64_t from =
+        there
+            ? first + static_cast<std::int64_t>(places.copied[j]) * at.h * window_d + own.chunk * 8
+            : 0;
     const mma::Word to = base + own.byte(j);
-    const std::int64_t from_s = key ? s + from : 0;
-    mma::copy_16(to, at.q + (query ? t + from : 0), query);
-    mma::copy_16(to + ScoresMemory::k * ScoresMemory::tile_bytes, at.k + from_s, key);
-    mma::copy_16(to + ScoresMemory::v * ScoresMemory::tile_bytes, at.v + from_s, key);
+    mma::copy_16(to, at.q + from, there);
+    mma::copy_16(to + ScoresMemory::k * ScoresMemory::tile_bytes, at.k + from, there);
+    mma::copy_16(to + ScoresMemory::v * ScoresMemory::tile_bytes, at.v + from, there);
   }
 }
 
 // log2(e) (bias + mask) of the thread's scores; -inf where there is no key.
 template <class T>
 __device__ __forceinline__ void add_scores_once(const Heads<T>& at, ScoresMemory shared, int ih,
-                                                std::int64_t window) {
-  const float *bias = at.bias_of(ih), *mask = at.mask_of(window);
-  const int first = static_cast<int>(threadIdx.x) / 32 * 16, g = mma::lane_id() / 4,
-            t = mma::lane_id() % 4;
+                                                std::int64_t window, int first) {
+  float x[2 * window_blocks][4];
+  load_addends<false>(x, at, ih, window, first);
 #pragma unroll
-  for (int eight = 0; eight < 2 * window_blocks; ++eight) {
-    float x[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int key = 8 * eight + 2 * t + e % 2, query = first + g + e / 2 * 8;
-      x[e] = key < at.s ? 0.0f : -std::numeric_limits<float>::infinity();
-      if (query < at.t && key < at.s) {
-        const int place = query * at.s + key;
-        x[e] = ((bias ? bias[place] : 0.0f) + (mask ? mask[place] : 0.0f)) * log2_e;
-      }
-    }
-    shared.added(eight) = make_float4(x[0], x[1], x[2], x[3]);
-  }
+  for (int eight = 0; eight < 2 * window_blocks; ++eight)
+    shared.added(eight) = make_float4(x[eight][0], x[eight][1], x[eight][2], x[eight][3]);
 }
 
 // o and lse of the warp's 16 queries.
 template <class T>
 __device__ __forceinline__ void window_scores(const Heads<T>& at, ScoresMemory shared, int half,
-                                              std::int64_t ib, int ih, int first, T* o,
-                                              float* lse) {
+                                              std::int64_t image, std::int64_t window, int ih,
+                                              int first, const Places& places, T* o, float* lse) {
   constexpr int steps = window_d / 16;
   const mma::Tile<window_d> queries = shared.tile(ScoresMemory::q, half),
                             keys = shared.tile(ScoresMemory::k, half),
@@ -117,18 +107,16 @@ __device__ __forceinline__ void window_scores(const Heads<T>& at, ScoresMemory s
       mma::multiply<T>(out[2 * step + 1], p, r[2], r[3]);
     }
   }
-  const int stride = at.h * window_d;
   if (o)
-    mma::store_rows<window_d>(
-        out, 1 / sum[0], 1 / sum[1],
-        o + at.at_t(ib, ih, window_d) + static_cast<std::int64_t>(first) * stride, stride,
-        at.t - first);
+    store_tokens(out, 1 / sum[0], 1 / sum[1], o + image_at(at, image, ih), at.h * window_d, places,
+                 at.t - first);
   if (lse && mma::lane_id() % 4 == 0)
 #pragma unroll
     for (int half_row = 0; half_row < 2; ++half_row) {
       const int query = first + mma::lane_id() / 4 + 8 * half_row;
       if (query < at.t)
-        lse[(ib * at.h + ih) * at.t + query] = (top[half_row] + log2f(sum[half_row])) * ln_2;
+        lse[((image * at.windows + window) * at.h + ih) * at.t + query] =
+            (top[half_row] + log2f(sum[half_row])) * ln_2;
     }
 }
 
@@ -140,15 +128,15 @@ __global__ void __launch_bounds__(window_threads, scores_residents)
   const ScoresMemory shared{memory};
   const auto [ih, window, begin, end] = WindowWork(at, batch, samples);
   const int first = static_cast<int>(threadIdx.x) / 32 * 16;
-  if (begin < end) start_scores(at, shared, 0, begin * at.windows + window, ih);
-  add_scores_once(at, shared, ih, window);  // a thread reads what it wrote itself
+  const Places places(at, window, first);
+  if (begin < end) start_scores(at, shared, 0, begin, ih, places);
+  add_scores_once(at, shared, ih, window, first);  // a thread reads what it wrote itself
   int half = 0;
   for (std::int64_t image = begin; image < end; ++image, half ^= 1) {
-    const std::int64_t ib = image * at.windows + window;
     mma::wait_for_copies();
     __syncthreads();  // this window is there, and nobody reads the one before any more
-    if (image + 1 < end) start_scores(at, shared, half ^ 1, ib + at.windows, ih);
-    if (first < at.t) window_scores(at, shared, half, ib, ih, first, o, lse);
+    if (image + 1 < end) start_scores(at, shared, half ^ 1, image + 1, ih, places);
+    if (first < at.t) window_scores(at, shared, half, image, window, ih, first, places, o, lse);
   }
 #endif
 }

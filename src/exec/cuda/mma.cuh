@@ -185,10 +185,11 @@ __device__ __forceinline__ void load_left(Word (&a)[width / 16][4], const T* x, 
       for (int c = 0; c < 4; ++c) a[2 * part + c / 2][half + c % 2 * 2] = r[c];
     }
 }
-// Results of 16 rows, each times a factor (of rows g and g + 8), to device memory by 16 bytes.
-template <int width, class T>
-__device__ __forceinline__ void store_rows(const float (&c)[width / 8][4], float factor_low,
-                                           float factor_high, T* x, std::int64_t stride, int rows) {
+// Results of 16 rows, each times a factor (of rows g and g + 8), to device memory by 16 bytes:
+// row g + 8 half begins at x + place(half); rows from `rows` on are not there.
+template <int width, class T, class Place>
+__device__ __forceinline__ void put_rows(const float (&c)[width / 8][4], float factor_low,
+                                         float factor_high, T* x, int rows, const Place& place) {
   const int g = lane_id() / 4, t = lane_id() % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half)
@@ -202,9 +203,15 @@ __device__ __forceinline__ void store_rows(const float (&c)[width / 8][4], float
       transpose_quad(r);
       const int row = g + 8 * half;
       if (row < rows)
-        *reinterpret_cast<uint4*>(x + row * stride + (4 * part + t) * 8) =
+        *reinterpret_cast<uint4*>(x + place(half) + (4 * part + t) * 8) =
             make_uint4(r[0], r[1], r[2], r[3]);
     }
+}
+template <int width, class T>
+__device__ __forceinline__ void store_rows(const float (&c)[width / 8][4], float factor_low,
+                                           float factor_high, T* x, std::int64_t stride, int rows) {
+  put_rows<width>(c, factor_low, factor_high, x, rows,
+                  [&](int half) { return (lane_id() / 4 + 8 * half) * stride; });
 }
 
 }  // namespace tessera::exec::cuda::mma
