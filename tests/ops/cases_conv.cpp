@@ -48,6 +48,7 @@ Rows conv_cases() {
   all("wide", {4, 16, 16, 64, 40, 3, 3, 1, 1}, false);
   all("wide_stride", {4, 17, 16, 33, 65, 3, 3, 2, 1}, false);
   all("many_channels", {2, 4, 4, 700, 24, 3, 3, 1, 1}, false);
+  all("stem_64", {2, 37, 264, 3, 64, 7, 7, 2, 3}, false);
   all("many_pixels", {3, 56, 56, 8, 16, 3, 3, 1, 1}, false);
 
   // With all that follows it in an evaluation.
@@ -64,6 +65,7 @@ Rows conv_cases() {
   folded("1x1_even", {2, 5, 6, 40, 64, 1, 1, 1, 0}, true);
   folded("1x1_scale", {2, 5, 6, 40, 64, 1, 1, 1, 0}, false);
   folded("stem", {2, 15, 13, 3, 5, 7, 7, 2, 3}, true);
+  folded("stem_64", {3, 21, 40, 3, 64, 7, 7, 2, 3}, false);
   folded("wide", {4, 16, 16, 64, 40, 3, 3, 1, 1}, true);
 
   const auto pool = [&](const std::string& name, Shape x, Pool a, Fill fill = normal) {

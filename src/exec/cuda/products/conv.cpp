@@ -1,5 +1,6 @@
 // Convolution on a card: by cuBLASLt where a filter has one tap and every pixel one window (that is
-// a matrix product), otherwise by cuDNN, and by kernels of our own where neither serves.
+// a matrix product), the first one of a ResNet by a kernel of its own, otherwise by cuDNN, and by
+// plain kernels where none of these serves.
 // Convention: filters are [k,l,c,o] in memory; cuDNN gets and gives them as [o,k,l,c], a transpose
 // in the workspace. Images of fewer channels than its tensor-core engines take are widened there.
 #include "exec/cuda/products/conv.h"
@@ -26,6 +27,7 @@ int64_t parts_of(ConvPass pass, const ConvSizes& s, ir::DType dtype, const Limit
 int64_t workspace_of(ConvPass pass, const ConvSizes& s, ir::DType dtype, bool scaled,
                      const Limits& limits) {
   const int64_t parts = parts_of(pass, s, dtype, limits);
+  if (pass == ConvPass::forward && is_stem(s, dtype, limits)) return parts;
   if (is_product(s))
     return std::max(parts, (scaled ? scaled_bytes(s, dtype) : 0) + blas_workspace(limits));
   if (!limits.dnn || dtype == ir::DType::f64) return parts;
@@ -240,13 +242,26 @@ ConvKept make_kept(const ConvJob& job) {
     // A pass behind the product would find its result where the addend was.
     const bool over_addend = job.finish.addend && job.finish.addend == job.results;
     if (!made.blas && !over_addend) made.blas = plan_product(job, made.alignments, false);
-  } else if (context.dnn && context.limits.dnn && job.dtype != ir::DType::f64)
+  } else if (context.dnn && context.limits.dnn && job.dtype != ir::DType::f64 &&
+             !(job.pass == ConvPass::forward && is_stem(s, job.dtype, context.limits)))
     made.dnn = plan_dnn(job, made.alignments);
   return made;
 }
 
+// Whether the kernel for the first convolution of a ResNet takes it.
+bool runs_as_stem(const ConvJob& job) {
+  return job.pass == ConvPass::forward && is_stem(job.sizes, job.dtype, job.call.context.limits) &&
+         !job.finish.addend && aligned_16(job.images) && aligned_16(job.filters) &&
+         aligned_16(job.results);
+}
+
 // Whether what follows the convolution has been done, too.
 bool run_job(const ConvJob& job) {
+  if (runs_as_stem(job)) {
+    conv_stem(job.sizes, job.dtype, job.images, job.filters, job.finish, job.call.context.limits,
+              job.call.stream);
+    return true;
+  }
   const ConvKept& kept = job.call.once<ConvKept>([&] { return make_kept(job); });
   // Another copy of the plan's memory may be aligned less far; the kernel of our own takes that.
   const bool aligned = alignments_of(job).cover(kept.alignments);
@@ -307,6 +322,7 @@ bool empty(const Tensor& result) { return !result || result.elements() == 0; }
 
 void choose_conv(const Call& call) {
   if (empty(call.out[0])) return;
+  if (call.op == ir::Op::conv && runs_as_stem(forward_job(call))) return;
   (void)make_kept(call.op == ir::Op::conv              ? forward_job(call)
                   : call.op == ir::Op::conv_input_grad ? input_grad_job(call)
                                                        : filter_grad_job(call));

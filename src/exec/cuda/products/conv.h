@@ -42,6 +42,12 @@ void conv_plain_grad(ConvPass pass, const ConvSizes& sizes, ir::DType dtype, con
                      const void* second, void* out, void* parts, const Limits& limits,
                      cudaStream_t stream);
 
+// The first convolution of a ResNet has a kernel of its own, finished; y, images and filters begin
+// at multiples of 16 bytes, and there is no addend.
+bool is_stem(const ConvSizes& sizes, ir::DType dtype, const Limits& limits);
+void conv_stem(const ConvSizes& sizes, ir::DType dtype, const void* images, const void* filters,
+               const ConvFinish& finish, const Limits& limits, cudaStream_t stream);
+
 void finish_conv(const ConvFinish& finish, const ConvSizes& sizes, ir::DType dtype,
                  cudaStream_t stream);
 

@@ -28,7 +28,7 @@ plan::PackedForm packed_conv(const ir::Attrs& attrs, std::span<const ir::Type> i
     if (in.size() < 4) return {};
     return {.bytes = scaled_bytes(sizes, dtype), .layout = "scaled", .with = {2, 3}};
   }
-  if (!limits.dnn) return {};
+  if (!limits.dnn || is_stem(sizes, dtype, limits)) return {};
   return {.bytes = dnn_rooms(ConvPass::forward, sizes, dtype).filters, .layout = "turned"};
 }
 
