@@ -1,6 +1,7 @@
 // attention and attention_grad: of tokens that lie behind each other, or in windows of an image.
 // Windows are cut into scratch, attended to as any other tokens, and put back. Programs for CPUs
 // have them cut beforehand, which is fewer copies (docs/decisions.md).
+#include "base/check.h"
 #include "exec/common/window_copies.h"
 #include "exec/cpu/attention/tokens.h"
 
@@ -11,7 +12,10 @@ constexpr std::int64_t line = 64;  // bytes that copies begin at multiples of
 
 Scratch scratch_of_windows(const ir::Attrs& attrs, std::span<const ir::Type> in, bool gradient) {
   const auto& attr = std::get<ir::Attention>(attrs);
-  const TypesInWindows types(attr, in, gradient, line);
+  std::vector<ir::Type> as_called(in.begin(), in.end());
+  for (ir::Type& type : as_called)
+    if (type.dtype == ir::DType::f16) type.dtype = ir::DType::f32;  // widened around the call
+  const TypesInWindows types(attr, as_called, gradient, line);
   const ir::Attrs dense = without_windows(attr);
   Scratch need = (gradient ? grad_scratch_of_tokens : scratch_of_tokens)(dense, types.in).aligned();
   need.shared += static_cast<std::size_t>(types.bytes);
@@ -34,10 +38,11 @@ void move_windows(const Call& call, ir::Op op, const Tensor& from, const Tensor&
 void attend_windows(const Call& call, bool gradient) {
   const auto& attr = call.attr<ir::Attention>();
   const WindowCopies copies(attr, call.in, call.out, gradient, call.shared, line);
-  for (const auto& [image, windows] : copies.cut)
-    move_windows(call, ir::Op::window, image, windows);
   const ir::Attrs dense = without_windows(attr);
   const auto used = static_cast<std::size_t>(copies.room - call.shared);
+  CHECK(used <= call.scratch.shared, "attention in windows: scratch too small");
+  for (const auto& [image, windows] : copies.cut)
+    move_windows(call, ir::Op::window, image, windows);
   (gradient ? attend_tokens_grad
             : attend_tokens)({.op = call.op,
                               .attrs = dense,

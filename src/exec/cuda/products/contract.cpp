@@ -193,6 +193,36 @@ void multiply_by_own(const Job& job, ir::DType type) {
   multiply_plain(p, c.products, job.way.factors, type, job.call.stream);
 }
 
+// The product as one of few rows, where it is one: with its bias, where the library would add it.
+std::optional<ThinProduct> thin_product(const Job& job) {
+  const Way& way = job.way;
+  const Contraction& c = way.c;
+  if (!way.by_library() || way.scales > 0 || c.products || c.outer_steps() != 1 ||
+      c.outer_k_steps() != 1 || !ir::is_low(way.factors) || way.b_factor != way.factors ||
+      (way.type != way.factors && way.type != ir::DType::f32))
+    return {};
+  const bool m_few = c.m.extent <= c.n.extent;
+  const Run &few = m_few ? c.m : c.n, &many = m_few ? c.n : c.m;
+  ThinProduct p{.few_rows = (m_few ? job.a() : job.b()).data,
+                .many_rows = (m_few ? job.b() : job.a()).data,
+                .c = job.sum,
+                .few = few.extent,
+                .many = many.extent,
+                .depth = c.k.extent,
+                .few_row = m_few ? few.a : few.b,
+                .many_row = m_few ? many.b : many.a,
+                .c_few = few.c,
+                .c_many = many.c};
+  constexpr int64_t chunk = 8;
+  if (p.few > most_thin_rows || c.k.a != 1 || c.k.b != 1 || p.depth % chunk != 0 ||
+      p.few_row % chunk != 0 || p.many_row % chunk != 0 || !aligned_16(p.few_rows) ||
+      !aligned_16(p.many_rows))
+    return {};
+  // The library's bias runs along the rows of its result.
+  if (way.bias >= 0 && way.turned == !m_few) p.bias = job.addend(way.bias)->data;
+  return p;
+}
+
 // Dims of the result that every addend of the pass walks in one stride become one.
 void describe_dims(const Way& way, Finish& finish, std::span<const int> addends) {
   const auto& extents = way.c.extents;
@@ -220,11 +250,14 @@ void describe_dims(const Way& way, Finish& finish, std::span<const int> addends)
 }
 
 // By the library where it has a plan, by kernels of our own where not.
-void multiply(const Job& job, const BlasPlan* plan) {
+void multiply(const Job& job, const BlasPlan* plan, const std::optional<ThinProduct>& thin) {
+  const ir::DType type = job.way.wide_sums ? ir::DType::f32 : job.way.type;
   if (plan)
     multiply_by_library(job, *plan);
+  else if (thin)
+    multiply_thin(*thin, job.way.factors, type, job.call.stream);
   else
-    multiply_by_own(job, job.way.wide_sums ? ir::DType::f32 : job.way.type);
+    multiply_by_own(job, type);
 }
 
 std::byte* before_of(const Call& call) {
@@ -251,6 +284,7 @@ Kept make_kept(const Call& call) {
   }
   Kept kept{.way = way_of(call.attr<ir::Contract>(), shapes, dtypes), .plan = {}};
   const Job job = job_of(call, kept.way);
+  if (thin_product(job)) return kept;
   kept.plan = plan_of(job, true, true);
   if (!kept.plan && job.gelu) kept.plan = plan_of(job, true, false);
   if (!kept.plan && kept.way.bias >= 0) kept.plan = plan_of(job, false, false);
@@ -276,9 +310,10 @@ void run_contract(const Call& call) {
   const BlasPlan* const plan =
       kept.plan && still_aligned(job, kept.plan->product()) ? &*kept.plan : nullptr;
   const bool gelu_done = plan && plan->product().gelu;
-  const bool bias_done = plan && plan->product().bias;
   if (job.gelu && !gelu_done && before) job.sum = before;
-  multiply(job, plan);
+  const std::optional<ThinProduct> thin = plan ? std::nullopt : thin_product(job);
+  const bool bias_done = plan ? plan->product().bias : thin && thin->bias;
+  multiply(job, plan, thin);
 
   std::vector<int> left;
   int scales = 0;

@@ -34,6 +34,21 @@ struct PlainProduct {
 void multiply_plain(const PlainProduct& product, bool products, ir::DType factors, ir::DType result,
                     cudaStream_t stream);
 
+// A product of which one factor has at most this many rows; both have their depth side by side, at
+// multiples of 16 bytes, and as many numbers of it.
+inline constexpr int most_thin_rows = 4;
+struct ThinProduct {
+  const void *few_rows = nullptr, *many_rows = nullptr;
+  const void* bias = nullptr;  // one for each of the many; null: none
+  void* c = nullptr;
+  std::int64_t few = 1, many = 1, depth = 1;
+  std::int64_t few_row = 0, many_row = 0;  // elements between rows
+  std::int64_t c_few = 0, c_many = 0;
+};
+// Factors are bf16 or f16, the result and the bias are too, or f32.
+void multiply_thin(const ThinProduct& product, ir::DType factors, ir::DType result,
+                   cudaStream_t stream);
+
 enum class Act : int { none, gelu, gelu_tanh };
 
 struct Addend {
