@@ -121,6 +121,19 @@ TEST_P(Special, CastToF16IsBitForBit) {
   EXPECT_TRUE(same(back, meant));
 }
 
+// A NaN is not below zero: relu keeps it, also at the end of a convolution in bf16.
+TEST_P(Special, ReluBehindAConvolutionKeepsNaN) {
+  for (const std::int64_t taps : {3, 7}) {
+    ir::Conv attrs{taps == 3 ? 1 : 2, taps / 2};
+    attrs.relu = true;
+    Array x(DType::bf16, {1, 8, 16, 3}), f(DType::bf16, {taps, taps, 3, 64}), one(DType::f32, {64});
+    for (std::int64_t i = 0; i < f.size(); ++i) f.set(i, 0.5);
+    for (std::int64_t i = 0; i < 64; ++i) one.set(i, 1);
+    x.set(x.size() / 2, nan);
+    EXPECT_FALSE(nans(run(Op::conv, attrs, {x, f, one, one})[0]).empty()) << taps;
+  }
+}
+
 // Keys that a mask removes with minus infinity have no weight.
 TEST_P(Special, AttentionTakesInfiniteMasks) {
   const Array q = make_normal(DType::f32, {2, 1, 3, 2, 4}, "q"),

@@ -63,8 +63,9 @@ std::string key_of(const DnnConv& c) {
   return std::string(name_of(c.pass)) + " " + std::string(ir::name(c.dtype)) + " images " +
          list({c.b, c.h, c.w, c.c}) + " filters " + list({c.o, c.k, c.l}) + " results " +
          list({c.p, c.q}) + " stride " + list({c.stride}) + " pad " + list({c.pad}) +
-         flag(c.tf32, "tf32") + flag(c.any_order, "any_order") + " workspace " +
-         list({c.workspace}) + " align " + list({c.align_images, c.align_filters, c.align_results});
+         flag(c.tf32, "tf32") + flag(c.any_order, "any_order") + flag(c.finishes, "finishes") +
+         flag(c.relu, "relu") + " workspace " + list({c.workspace}) + " align " +
+         list({c.align_images, c.align_filters, c.align_results});
 }
 
 std::string to_hex(std::span<const std::byte> bytes) {

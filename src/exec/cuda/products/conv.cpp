@@ -67,6 +67,7 @@ Alignments alignments_of(const ConvJob& job) {
 struct ConvKept {
   std::optional<BlasPlan> blas;
   std::shared_ptr<const DnnPlan> dnn;
+  bool finishes = false;  // cuDNN does what follows the convolution, too
   Alignments alignments;  // of the addresses it was made for
 };
 
@@ -175,10 +176,13 @@ DnnConvAddresses dnn_addresses(const ConvJob& job) {
   return {.images = rooms.images == 0 ? job.images : images,
           .filters = job.packed ? job.packed : job.call.workspace,
           .results = job.results,
+          .scale = job.finish.scale,
+          .offset = job.finish.offset,
           .workspace = images + rooms.images};
 }
 
-std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& align) {
+std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& align,
+                                        bool finishes) {
   const ConvSizes s = widened(job.pass, job.sizes, job.dtype);
   const bool same = s.c == job.sizes.c;
   const Dnn::Trial trial{.at = dnn_addresses(job), .stream = job.call.stream};
@@ -186,6 +190,8 @@ std::shared_ptr<const DnnPlan> plan_dnn(const ConvJob& job, const Alignments& al
                                      .dtype = job.dtype,
                                      .tf32 = job.call.context.tf32,
                                      .any_order = job.call.context.any_order,
+                                     .finishes = finishes,
+                                     .relu = finishes && job.finish.relu,
                                      .b = s.b,
                                      .h = s.h,
                                      .w = s.w,
@@ -229,6 +235,12 @@ void run_plain(const ConvJob& job) {
                   call.context.limits, call.stream);
 }
 
+// Whether what follows the convolution can be part of cuDNN's graph.
+bool may_finish(const ConvJob& job) {
+  return ir::is_low(job.dtype) && job.finish.scale && !job.finish.addend &&
+         aligned_16(job.finish.scale) && aligned_16(job.finish.offset);
+}
+
 ConvKept make_kept(const ConvJob& job) {
   const ConvSizes& s = job.sizes;
   ConvKept made;
@@ -243,8 +255,11 @@ ConvKept make_kept(const ConvJob& job) {
     const bool over_addend = job.finish.addend && job.finish.addend == job.results;
     if (!made.blas && !over_addend) made.blas = plan_product(job, made.alignments, false);
   } else if (context.dnn && context.limits.dnn && job.dtype != ir::DType::f64 &&
-             !(job.pass == ConvPass::forward && is_stem(s, job.dtype, context.limits)))
-    made.dnn = plan_dnn(job, made.alignments);
+             !(job.pass == ConvPass::forward && is_stem(s, job.dtype, context.limits))) {
+    if (may_finish(job)) made.dnn = plan_dnn(job, made.alignments, true);
+    made.finishes = made.dnn != nullptr;
+    if (!made.dnn) made.dnn = plan_dnn(job, made.alignments, false);
+  }
   return made;
 }
 
@@ -269,9 +284,9 @@ bool run_job(const ConvJob& job) {
     run_product(job, *kept.blas);
     return kept.blas->product().bias;
   }
-  if (kept.dnn && aligned) {
+  if (kept.dnn && aligned && (!kept.finishes || may_finish(job))) {
     run_dnn(job, *kept.dnn);
-    return false;
+    return kept.finishes;
   }
   run_plain(job);
   return true;

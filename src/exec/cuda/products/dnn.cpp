@@ -14,6 +14,7 @@
 #include "exec/cuda/library.h"
 #include "exec/cuda/products/choice_text.h"
 #include "exec/cuda/products/dnn_descriptor.h"
+#include "exec/cuda/products/dnn_graph.h"
 #include "exec/cuda/products/fastest.h"
 
 namespace tessera::exec::cuda {
@@ -42,14 +43,8 @@ namespace {
 
 using std::int64_t;
 
-// Attributes that take the handle; newer headers mark their names as deprecated, older libraries
-// insist on them.
-constexpr auto graph_handle = static_cast<cudnnBackendAttributeName_t>(800);
+// As graph_handle (dnn_graph.h).
 constexpr auto plan_handle = static_cast<cudnnBackendAttributeName_t>(400);
-
-constexpr int64_t images_id = 1, filters_id = 2, results_id = 3;
-
-using Four = std::array<int64_t, 4>;
 
 // Whether the notes of an engine allow it: the same bits in every run unless any order will do,
 // and f32 as exact as asked.
@@ -113,7 +108,7 @@ class Search {
   // The same for an engine that was found before.
   bool take_again(const Choice& choice) {
     const std::optional<DnnEngine> engine = engine_from(choice.algorithm);
-    return engine && describe() && configure(library_, parts_[5], *engine, parts_) &&
+    return engine && describe() && configure(library_, graph(), *engine, parts_) &&
            try_config(parts_.back());
   }
   std::vector<Descriptor<L>> take() { return std::move(parts_); }
@@ -124,69 +119,17 @@ class Search {
   static constexpr int64_t most_configs = 32;
   static constexpr std::size_t most_tried = 6;
 
-  Descriptor<L>& add(cudnnBackendDescriptorType_t type) {
-    return parts_.emplace_back(library_, type);
-  }
-
-  // Dims in cuDNN's order (n, c, h, w); channels are innermost in memory.
-  bool tensor(int64_t id, const Four& dims, int64_t alignment) {
-    const Four strides = {dims[1] * dims[2] * dims[3], 1, dims[3] * dims[1], dims[1]};
-    const cudnnDataType_t type = conv_.dtype == ir::DType::bf16  ? CUDNN_DATA_BFLOAT16
-                                 : conv_.dtype == ir::DType::f16 ? CUDNN_DATA_HALF
-                                                                 : CUDNN_DATA_FLOAT;
-    Descriptor<L>& out = add(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    out.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    out.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims.data());
-    out.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides.data());
-    out.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
-    out.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
-    return out.finalize();
-  }
-
-  // Parts 0, 1, 2: tensors; 3: the convolution; 4: the operation; 5: the graph of it alone.
   bool describe() {
-    const DnnConv& c = conv_;
-    if (!tensor(images_id, {c.b, c.c, c.h, c.w}, c.align_images) ||
-        !tensor(filters_id, {c.o, c.c, c.k, c.l}, c.align_filters) ||
-        !tensor(results_id, {c.b, c.o, c.p, c.q}, c.align_results))
-      return false;
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    const int64_t dims = 2;
-    const std::array<int64_t, 2> pads = {c.pad, c.pad}, strides = {c.stride, c.stride},
-                                 dilations = {1, 1};
-    Descriptor<L>& conv = add(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-    conv.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
-    conv.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-    conv.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims);
-    conv.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads.data());
-    conv.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pads.data());
-    conv.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations.data());
-    conv.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides.data());
-    if (!conv.finalize()) return false;
-
-    const OperationNames names = names_of(c.pass);
-    const float one = 1, zero = 0;
-    Descriptor<L>& operation = add(names.type);
-    operation.set(names.images, parts_[0]);
-    operation.set(names.filters, parts_[1]);
-    operation.set(names.results, parts_[2]);
-    operation.set(names.conv, parts_[3]);
-    operation.set(names.alpha, CUDNN_TYPE_FLOAT, 1, &one);
-    operation.set(names.beta, CUDNN_TYPE_FLOAT, 1, &zero);
-    if (!operation.finalize()) return false;
-
-    Descriptor<L>& graph = add(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    graph.set(graph_handle, CUDNN_TYPE_HANDLE, 1, &library_.handle);
-    graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, parts_[4]);
-    return graph.finalize();
+    graph_ = describe_conv(library_, conv_, parts_);
+    return graph_ >= 0;
   }
+  const Descriptor<L>& graph() const { return parts_[static_cast<std::size_t>(graph_)]; }
 
   // The configurations that the library proposes, the best first.
   std::vector<Descriptor<L>> configs_of(cudnnBackendHeurMode_t mode) {
     std::vector<Descriptor<L>> configs;
     Descriptor<L> heuristic(library_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, parts_[5]);
+    heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph());
     heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (!heuristic.finalize()) return configs;
     std::vector<cudnnBackendDescriptor_t> handles;
@@ -241,6 +184,7 @@ class Search {
   const L& library_;
   const DnnConv& conv_;
   std::vector<Descriptor<L>> parts_;
+  int graph_ = -1;  // its place among the parts
   std::optional<Choice> choice_;
 };
 
@@ -260,11 +204,14 @@ struct PlanOf : AnyPlan {
 
 class DnnPlan {
  public:
-  explicit DnnPlan(std::unique_ptr<AnyPlan> plan) : plan_(std::move(plan)) {}
+  DnnPlan(std::unique_ptr<AnyPlan> plan, bool finishes)
+      : plan_(std::move(plan)), finishes_(finishes) {}
   cudnnBackendDescriptor_t get() const { return plan_->get(); }
+  bool finishes() const { return finishes_; }
 
  private:
   std::unique_ptr<AnyPlan> plan_;
+  bool finishes_;
 };
 
 std::unique_ptr<Dnn> Dnn::open(Choices* choices) {
@@ -299,7 +246,8 @@ std::shared_ptr<const DnnPlan> Dnn::plan(const DnnConv& conv, const Trial* trial
   if (!ir::is_low(conv.dtype) && conv.dtype != ir::DType::f32) return nullptr;
   Search<Library> search(*library_, conv);
   const auto ready = [&] {
-    return std::make_shared<const DnnPlan>(std::make_unique<PlanOf<Library>>(search.take()));
+    return std::make_shared<const DnnPlan>(std::make_unique<PlanOf<Library>>(search.take()),
+                                           conv.finishes);
   };
   const std::string key = key_of(conv);
   if (const Choice* kept = choices_ ? choices_->find(key) : nullptr) {
@@ -347,7 +295,8 @@ Choice Dnn::measure(const DnnConv& conv, const Trial& trial) const {
   for (const Choice& choice : Search<Library>(*library_, conv).proposed()) {
     Search<Library> search(*library_, conv);
     if (!search.take_again(choice)) continue;
-    const float ms = time_of(DnnPlan(std::make_unique<PlanOf<Library>>(search.take())));
+    const float ms =
+        time_of(DnnPlan(std::make_unique<PlanOf<Library>>(search.take()), conv.finishes));
     if (ms >= 0.98f * least) continue;
     least = ms;
     best = choice;
@@ -359,10 +308,12 @@ void Dnn::run(const DnnPlan& plan, const DnnConvAddresses& at, cudaStream_t stre
   const Library& library = *library_;
   library.must(library.set_stream(library.handle, stream), "a stream");
   Descriptor<Library> pack(library, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  const std::array<int64_t, 3> ids = {images_id, filters_id, results_id};
-  const std::array<void*, 3> addresses = {at.images, at.filters, at.results};
-  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids.data());
-  pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, 3, addresses.data());
+  const std::array<int64_t, 5> ids = {images_id, filters_id, results_id, scale_id, offset_id};
+  const std::array<void*, 5> addresses = {
+      at.images, at.filters, at.results, const_cast<void*>(at.scale), const_cast<void*>(at.offset)};
+  const int64_t count = plan.finishes() ? 5 : 3;
+  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids.data());
+  pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, addresses.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &at.workspace);
   CHECK(pack.finalize(), "cuDNN does not take the addresses of a convolution");
   library.must(library.execute(library.handle, plan.get(), pack.get()), "to run a convolution");

@@ -19,6 +19,8 @@ struct DnnConv {
   ir::DType dtype = ir::DType::f32;         // elements of all three tensors
   bool tf32 = false;                        // factors in f32 may be rounded to TF32
   bool any_order = false;                   // sums may differ from run to run
+  bool finishes = false;                    // forward: y = y scale + offset, one of each for o
+  bool relu = false;                        // behind that
   std::int64_t b = 0, h = 0, w = 0, c = 0;  // images
   std::int64_t p = 0, q = 0, o = 0;         // results
   std::int64_t k = 0, l = 0;                // filters
@@ -31,6 +33,7 @@ struct DnnConv {
 
 struct DnnConvAddresses {
   void *images = nullptr, *filters = nullptr, *results = nullptr;
+  const void *scale = nullptr, *offset = nullptr;  // f32, of a convolution that finishes
   void* workspace = nullptr;
 };
 
