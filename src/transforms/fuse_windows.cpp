@@ -24,7 +24,7 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
-// What each value of a program has of windows; cuts that cannot be left out are refused.
+// The windows that each value of a program lies in; cuts that cannot be left out are refused.
 class Cuts {
  public:
   Cuts(const Program& program, const CutsWindows& takes) : program_(program), takes_(takes) {

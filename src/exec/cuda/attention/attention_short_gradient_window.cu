@@ -136,7 +136,7 @@ __device__ __forceinline__ void finish_eight(float (&p)[4], float (&ds)[4], Wind
   ds[3] = p[3] * (ds[3] - total.y);
 }
 
-// Of head `ih`, the place of an image's first token in dq, dk and dv.
+// The place of an image's first token in dq, dk and dv, for head `ih`.
 template <class T>
 __device__ __forceinline__ std::int64_t result_at(const Gradient<T>& a, std::int64_t image,
                                                   int ih) {

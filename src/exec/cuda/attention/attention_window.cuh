@@ -46,7 +46,7 @@ struct Places {
   }
 };
 
-// Of head `ih`, the place of an image's first token, in elements of q.
+// The place of an image's first token for head `ih`, in elements of q.
 template <class T>
 __device__ __forceinline__ std::int64_t image_at(const Heads<T>& at, std::int64_t image, int ih) {
   return (image * at.windows * at.t * at.h + ih) * window_d;

@@ -20,8 +20,8 @@ struct Tokens {
         h(n.image_h),
         w(n.image_w) {}
 
-  // Of token `token` of window `window` of an image: its place among the image's tokens, or among
-  // those of windows that have `count` each.
+  // The place of a token of a window among the tokens of its image, or among those of windows that
+  // have `count` each.
   __device__ int in_image(int window, int token, int count) const {
     if (columns == 0) return window * count + token;
     int y = window / columns * wh + token / ww + sh, x = window % columns * ww + token % ww + sw;

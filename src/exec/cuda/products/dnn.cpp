@@ -98,7 +98,8 @@ class Search {
     if (!describe()) return out;
     for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_A})
       for (const Descriptor<L>& config : configs_of(mode)) {
-        if (out.size() == most_tried || !try_config(config)) continue;
+        if (out.size() == (conv_.finishes ? most_compiled : most_tried) || !try_config(config))
+          continue;
         parts_.pop_back();
         if (choice_ && std::find(out.begin(), out.end(), *choice_) == out.end())
           out.push_back(*choice_);
@@ -118,6 +119,7 @@ class Search {
  private:
   static constexpr int64_t most_configs = 32;
   static constexpr std::size_t most_tried = 6;
+  static constexpr std::size_t most_compiled = 2;  // code of its own is compiled for a graph
 
   bool describe() {
     graph_ = describe_conv(library_, conv_, parts_);
