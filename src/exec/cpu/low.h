@@ -41,10 +41,6 @@ inline void give(const Tensor& y, std::int64_t begin, std::int64_t n, const floa
 // Elements of a piece: buffers of a few of them fit the first-level cache.
 inline constexpr std::int64_t low_piece = 1024;
 using Piece = std::array<float, low_piece>;
-// Rows of c numbers that are widened together: an even number of them.
-inline std::int64_t rows_at_once(std::int64_t c) {
-  return std::max<std::int64_t>(2, 2 * low_piece / std::max<std::int64_t>(1, c) / 2 * 2);
-}
 
 // body(begin, size) over n elements and the threads of the pool, in pieces where a tensor is bf16.
 template <class Body>
