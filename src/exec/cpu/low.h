@@ -55,4 +55,17 @@ void for_pieces(const Call& call, std::int64_t n, const Body& body) {
   });
 }
 
+// y = f(x), or y = f(x, g), of elements at the same place: body(x, g, y, n).
+template <class Body>
+void same_place(const Call& call, const Body& body) {
+  for_pieces(call, call.out[0].elements(), [&](std::int64_t begin, std::int64_t size) {
+    Piece x_room, g_room, y_room;
+    const float* x = wide(call.in[0], begin, size, x_room.data());
+    const float* g = call.in.size() > 1 ? wide(call.in[1], begin, size, g_room.data()) : nullptr;
+    float* y = room_for(call.out[0], begin, y_room.data());
+    body(x, g, y, size);
+    give(call.out[0], begin, size, y);
+  });
+}
+
 }  // namespace tessera::exec::cpu

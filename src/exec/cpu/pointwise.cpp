@@ -52,29 +52,6 @@ void broadcast_pointwise(const Call& call, const Along& along, const Against& ag
   });
 }
 
-// y = f(x), or y = f(x, g), of elements at the same place: body(x, g, y, n).
-template <class Body>
-void same_place(const Call& call, const Body& body) {
-  for_pieces(call, call.out[0].elements(), [&](std::int64_t begin, std::int64_t size) {
-    Piece x_room, g_room, y_room;
-    const float* x = wide(call.in[0], begin, size, x_room.data());
-    const float* g = call.in.size() > 1 ? wide(call.in[1], begin, size, g_room.data()) : nullptr;
-    float* y = room_for(call.out[0], begin, y_room.data());
-    body(x, g, y, size);
-    give(call.out[0], begin, size, y);
-  });
-}
-
-// sums[c] = sum over rows of x[row, c], a strip of columns per task.
-void sum_over_rows(const Call& call, const Tensor& x, std::int64_t rows, std::int64_t columns,
-                   float* sums) {
-  constexpr std::int64_t strip = 64;
-  for_chunks(call.pool, columns, strip, [&](std::int64_t begin, std::int64_t size) {
-    is_bf16(x) ? vector_column_sum(x.as<Low>() + begin, rows, columns, size, sums + begin)
-               : vector_column_sum(x.as<float>() + begin, rows, columns, size, sums + begin);
-  });
-}
-
 // body(T{}) with the type of one element; bf16 and f16 have types of their own.
 struct Bf16 {
   std::uint16_t bits;
@@ -155,25 +132,6 @@ void fast_scale(const Call& call) {
   same_place(call, [&](const float* x, const float*, float* y, std::int64_t n) {
     vector_scale(x, y, n, factor);
   });
-}
-
-void fast_gelu(const Call& call) {
-  const bool tanh = call.attr<ir::Gelu>().tanh, low = is_bf16(call.out[0]);
-  same_place(call, [&](const float* x, const float*, float* y, std::int64_t n) {
-    low ? vector_gelu_low(x, y, n, tanh) : vector_gelu(x, y, n, tanh);
-  });
-}
-
-void fast_gelu_grad(const Call& call) {
-  const bool tanh = call.attr<ir::Gelu>().tanh;
-  same_place(call, [&](const float* x, const float* g, float* dx, std::int64_t n) {
-    vector_gelu_grad(x, g, dx, n, tanh);
-  });
-  if (call.out.size() < 2 || !call.out[1]) return;
-  const std::int64_t columns = call.out[1].elements();
-  if (columns == 0) return;
-  sum_over_rows(call, call.out[0], call.out[0].elements() / columns, columns,
-                call.out[1].as<float>());
 }
 
 void fast_relu(const Call& call) {

@@ -1,0 +1,167 @@
+// gelu and its gradient. Where x is bf16, the slope is looked up in a table of all its 65,536
+// values: normal numbers meet a few thousand of them, which stay in the first-level cache, and
+// loads run beside the vector operations that a quotient of polynomials would need.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "exec/cpu/gemm/micro.h"
+#include "exec/cpu/kernel.h"
+#include "exec/cpu/low.h"
+#include "exec/cpu/simd/vector.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "exec/cpu/gelu.cpp"
+#include "hwy/foreach_target.h"  // compiles this file once per instruction set
+#include "hwy/highway.h"
+
+#include "exec/cpu/simd/low-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::exec::cpu::HWY_NAMESPACE {
+
+// dx = g slope; sums, when given, are increased by dx as it is before it is rounded.
+template <bool machine, bool summed, class G, class DX>
+HWY_INLINE void by_slope_of(const float* slope, const G* g, DX* dx, float* sums, std::int64_t n) {
+  along_row(n, [&](std::int64_t i, auto where) HWY_ATTR {
+    const Two s = load_two(where, slope + i), y = load_two(where, g + i);
+    const Two v{hn::Mul(s.a, y.a), hn::Mul(s.b, y.b)};
+    store_two<machine>(where, v, dx + i);
+    if constexpr (summed) {
+      const Two sum = load_two(where, sums + i);
+      store_two<false>(where, Two{hn::Add(sum.a, v.a), hn::Add(sum.b, v.b)}, sums + i);
+    }
+  });
+}
+template <bool machine, class G, class DX>
+HWY_INLINE void by_slope(const float* slope, const G* g, DX* dx, float* sums, std::int64_t n) {
+  if (sums != nullptr)
+    by_slope_of<machine, true>(slope, g, dx, sums, n);
+  else
+    by_slope_of<machine, false>(slope, g, dx, nullptr, n);
+}
+void by_slope_low(const float* slope, const Low* g, Low* dx, float* sums, std::int64_t n) {
+  by_slope<false>(slope, g, dx, sums, n);
+}
+void by_slope_rounding(const float* slope, const Low* g, Low* dx, float* sums, std::int64_t n) {
+  by_slope<true>(slope, g, dx, sums, n);
+}
+void by_slope_wide(const float* slope, const float* g, float* dx, float* sums, std::int64_t n) {
+  by_slope<false>(slope, g, dx, sums, n);
+}
+
+}  // namespace tessera::exec::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera::exec::cpu {
+
+HWY_EXPORT(by_slope_low);
+HWY_EXPORT(by_slope_rounding);
+HWY_EXPORT(by_slope_wide);
+
+namespace {
+// The bits of the slope of every bf16 number.
+std::vector<std::uint32_t> make_slopes(bool tanh) {
+  constexpr std::int64_t all = 65536;
+  std::vector<float> x(all), slope(all, 1.0f);
+  for (std::int64_t i = 0; i < all; ++i)
+    x[static_cast<std::size_t>(i)] = widen_bf16(static_cast<std::uint16_t>(i));
+  vector_gelu_grad(x.data(), slope.data(), slope.data(), all, tanh);
+  std::vector<std::uint32_t> bits(all);
+  std::memcpy(bits.data(), slope.data(), all * sizeof(float));
+  return bits;
+}
+const std::uint32_t* slopes_of_low(bool tanh) {
+  static const std::vector<std::uint32_t> by_erf = make_slopes(false), by_tanh = make_slopes(true);
+  return (tanh ? by_tanh : by_erf).data();
+}
+
+// y[i] = table[x[i]], four at a time; as whole numbers, which leaves the vector units alone.
+void look_up(const std::uint32_t* table, const Low* x, std::uint32_t* y, std::int64_t n) {
+  std::int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    std::uint64_t four;
+    std::memcpy(&four, x + i, sizeof four);
+    y[i] = table[four & 0xffff];
+    y[i + 1] = table[four >> 16 & 0xffff];
+    y[i + 2] = table[four >> 32 & 0xffff];
+    y[i + 3] = table[four >> 48];
+  }
+  for (; i < n; ++i) y[i] = table[x[i]];
+}
+
+struct GeluGrad {
+  Tensor x, g, dx;
+  bool tanh;
+  const std::uint32_t* slopes = is_bf16(x) ? slopes_of_low(tanh) : nullptr;
+
+  // Elements [begin, begin + n), at most low_piece of them; sums may be null.
+  void piece(std::int64_t begin, std::int64_t n, float* sums) const {
+    static const bool rounds = machine_round() != nullptr;
+    Piece slope_room, g_room, dx_room;
+    if (slopes != nullptr) {
+      look_up(slopes, x.as<Low>() + begin, reinterpret_cast<std::uint32_t*>(slope_room.data()), n);
+    } else {
+      vector_fill(slope_room.data(), n, 1.0f);
+      vector_gelu_grad(x.as<float>() + begin, slope_room.data(), slope_room.data(), n, tanh);
+    }
+    if (is_bf16(g) && is_bf16(dx)) {
+      if (rounds) HWY_DYNAMIC_DISPATCH(by_slope_rounding)
+      (slope_room.data(), g.as<Low>() + begin, dx.as<Low>() + begin, sums, n);
+      else HWY_DYNAMIC_DISPATCH(by_slope_low)(slope_room.data(), g.as<Low>() + begin,
+                                              dx.as<Low>() + begin, sums, n);
+      return;
+    }
+    float* const to = room_for(dx, begin, dx_room.data());
+    HWY_DYNAMIC_DISPATCH(by_slope_wide)
+    (slope_room.data(), wide(g, begin, n, g_room.data()), to, sums, n);
+    give(dx, begin, n, to);
+  }
+};
+
+// Runs of rows whose sums are taken apart: at most 64.
+std::int64_t sum_run(std::int64_t rows) { return std::max<std::int64_t>(8, (rows + 63) / 64); }
+}  // namespace
+
+void fast_gelu(const Call& call) {
+  const bool tanh = call.attr<ir::Gelu>().tanh, low = is_bf16(call.out[0]);
+  same_place(call, [&](const float* x, const float*, float* y, std::int64_t n) {
+    low ? vector_gelu_low(x, y, n, tanh) : vector_gelu(x, y, n, tanh);
+  });
+}
+
+void fast_gelu_grad(const Call& call) {
+  const GeluGrad of{call.in[0], call.in[1], call.out[0], call.attr<ir::Gelu>().tanh};
+  const std::int64_t n = of.x.elements();
+  if (call.out.size() < 2 || !call.out[1]) {
+    for_chunks(call.pool, n, chunk, [&](std::int64_t begin, std::int64_t size) {
+      for (std::int64_t i = 0; i < size; i += low_piece)
+        of.piece(begin + i, std::min(low_piece, size - i), nullptr);
+    });
+    return;
+  }
+  const std::int64_t columns = call.out[1].elements(), rows = columns == 0 ? 0 : n / columns,
+                     run = sum_run(rows), runs = (rows + run - 1) / run;
+  float* const partial = call.shared_scratch<float>();  // [runs][columns]
+  call.pool.parallel_for(runs, [&](std::int64_t task, int) {
+    float* const sums = partial + task * columns;
+    vector_fill(sums, columns, 0.0f);
+    for (std::int64_t row = task * run, end = std::min(rows, row + run); row < end; ++row)
+      for (std::int64_t c = 0; c < columns; c += low_piece)
+        of.piece(row * columns + c, std::min(low_piece, columns - c), sums + c);
+  });
+  vector_column_sum(partial, runs, columns, columns, call.out[1].as<float>());
+}
+
+Scratch scratch_gelu_grad(const ir::Attrs&, std::span<const ir::Type> in,
+                          std::span<const ir::Type> out) {
+  if (out.size() < 2) return {};
+  const std::int64_t columns = out[1].elements(),
+                     rows = columns == 0 ? 0 : in[0].elements() / columns, run = sum_run(rows);
+  return {.shared = sizeof(float) * static_cast<std::size_t>((rows + run - 1) / run * columns)};
+}
+
+}  // namespace tessera::exec::cpu
+#endif
