@@ -1,14 +1,10 @@
-// gelu and its gradient. Where x is bf16, the slope is looked up in a table of all its 65,536
-// values: normal numbers meet a few thousand of them, which stay in the first-level cache, and
-// loads run beside the vector operations that a quotient of polynomials would need.
+// gelu and its gradient; at bf16 numbers both are looked up (simd/gelu_table.h).
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <vector>
 
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
+#include "exec/cpu/simd/gelu_table.h"
 #include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -62,40 +58,10 @@ HWY_EXPORT(by_slope_rounding);
 HWY_EXPORT(by_slope_wide);
 
 namespace {
-// The bits of the slope of every bf16 number.
-std::vector<std::uint32_t> make_slopes(bool tanh) {
-  constexpr std::int64_t all = 65536;
-  std::vector<float> x(all), slope(all, 1.0f);
-  for (std::int64_t i = 0; i < all; ++i)
-    x[static_cast<std::size_t>(i)] = widen_bf16(static_cast<std::uint16_t>(i));
-  vector_gelu_grad(x.data(), slope.data(), slope.data(), all, tanh);
-  std::vector<std::uint32_t> bits(all);
-  std::memcpy(bits.data(), slope.data(), all * sizeof(float));
-  return bits;
-}
-const std::uint32_t* slopes_of_low(bool tanh) {
-  static const std::vector<std::uint32_t> by_erf = make_slopes(false), by_tanh = make_slopes(true);
-  return (tanh ? by_tanh : by_erf).data();
-}
-
-// y[i] = table[x[i]], four at a time; as whole numbers, which leaves the vector units alone.
-void look_up(const std::uint32_t* table, const Low* x, std::uint32_t* y, std::int64_t n) {
-  std::int64_t i = 0;
-  for (; i + 4 <= n; i += 4) {
-    std::uint64_t four;
-    std::memcpy(&four, x + i, sizeof four);
-    y[i] = table[four & 0xffff];
-    y[i + 1] = table[four >> 16 & 0xffff];
-    y[i + 2] = table[four >> 32 & 0xffff];
-    y[i + 3] = table[four >> 48];
-  }
-  for (; i < n; ++i) y[i] = table[x[i]];
-}
-
 struct GeluGrad {
   Tensor x, g, dx;
   bool tanh;
-  const std::uint32_t* slopes = is_bf16(x) ? slopes_of_low(tanh) : nullptr;
+  const std::uint32_t* slopes = is_bf16(x) ? gelu_slope_table(tanh) : nullptr;
 
   // Elements [begin, begin + n), at most low_piece of them; sums may be null.
   void piece(std::int64_t begin, std::int64_t n, float* sums) const {
@@ -127,6 +93,13 @@ std::int64_t sum_run(std::int64_t rows) { return std::max<std::int64_t>(8, (rows
 
 void fast_gelu(const Call& call) {
   const bool tanh = call.attr<ir::Gelu>().tanh, low = is_bf16(call.out[0]);
+  if (low && is_bf16(call.in[0])) {
+    const Low* const x = call.in[0].as<Low>();
+    Low* const y = call.out[0].as<Low>();
+    for_chunks(call.pool, call.out[0].elements(), chunk,
+               [&](std::int64_t i, std::int64_t n) { look_up(gelu_table(tanh), x + i, y + i, n); });
+    return;
+  }
   same_place(call, [&](const float* x, const float*, float* y, std::int64_t n) {
     low ? vector_gelu_low(x, y, n, tanh) : vector_gelu(x, y, n, tanh);
   });
