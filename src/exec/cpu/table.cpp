@@ -21,7 +21,7 @@ constexpr std::array rows{
     low(ROW(quantize)), ROW_OF_REFERENCE(delayed_scale), ROW_OF_REFERENCE(amax_history),
     low(ROW_THAT_PACKS(conv)), low(ROW_WITH_SCRATCH(conv_input_grad)), low(ROW_WITH_SCRATCH(conv_filter_grad)), low(ROW_WITH_SCRATCH(max_pool)), low(ROW_WITH_SCRATCH(max_pool_grad)),
     low(ROW_WITH_SCRATCH(attention)), low(ROW_WITH_SCRATCH(attention_grad)),
-    low(ROW(add)), low(ROW(mul)), low(ROW(scale)), low(ROW(gelu)), low(ROW_WITH_SCRATCH(gelu_grad)), low(ROW(relu)), low(ROW(relu_grad)), ROW(select), ROW(cast), ROW(dropout), ROW(mark),
+    low(ROW(add)), low(ROW(mul)), low(ROW(scale)), low(ROW(gelu)), low(ROW_WITH_SCRATCH(gelu_grad)), low(ROW(relu)), low(ROW(relu_grad)), ROW(select), ROW(cast), low(ROW(dropout)), ROW(mark),
     low(ROW(layer_norm)), low(ROW_WITH_SCRATCH(layer_norm_grad)), low(ROW_WITH_SCRATCH(add_norm)),
     ROW(softmax), ROW(softmax_grad), ROW(log_softmax), ROW(log_softmax_grad),
     low(ROW_WITH_SCRATCH(moments)), low(ROW_WITH_SCRATCH(batch_norm)), low(ROW_WITH_SCRATCH(batch_norm_sums)), low(ROW_WITH_SCRATCH(batch_norm_grad)),
