@@ -37,14 +37,32 @@ HWY_INLINE void by_slope(const float* slope, const G* g, DX* dx, float* sums, st
   else
     by_slope_of<machine, false>(slope, g, dx, nullptr, n);
 }
-void by_slope_low(const float* slope, const Low* g, Low* dx, float* sums, std::int64_t n) {
-  by_slope<false>(slope, g, dx, sums, n);
-}
-void by_slope_rounding(const float* slope, const Low* g, Low* dx, float* sums, std::int64_t n) {
-  by_slope<true>(slope, g, dx, sums, n);
-}
 void by_slope_wide(const float* slope, const float* g, float* dx, float* sums, std::int64_t n) {
   by_slope<false>(slope, g, dx, sums, n);
+}
+
+// The next slopes are looked up while the last ones are multiplied: loads beside vectors. dx may be
+// x or g.
+template <bool machine>
+HWY_INLINE void by_table(const std::uint32_t* table, const Low* x, const Low* g, Low* dx,
+                         float* sums, std::int64_t n) {
+  constexpr std::int64_t step = 32;
+  HWY_ALIGN float slopes[2][step];
+  look_up(table, x, slopes[0], std::min(step, n));
+  for (std::int64_t i = 0, turn = 0; i < n; i += step, turn ^= 1) {
+    const std::int64_t next = i + step;
+    if (next < n) look_up(table, x + next, slopes[turn ^ 1], std::min(step, n - next));
+    by_slope<machine>(slopes[turn], g + i, dx + i, sums == nullptr ? nullptr : sums + i,
+                      std::min(step, n - i));
+  }
+}
+void by_table_low(const std::uint32_t* table, const Low* x, const Low* g, Low* dx, float* sums,
+                  std::int64_t n) {
+  by_table<false>(table, x, g, dx, sums, n);
+}
+void by_table_rounding(const std::uint32_t* table, const Low* x, const Low* g, Low* dx, float* sums,
+                       std::int64_t n) {
+  by_table<true>(table, x, g, dx, sums, n);
 }
 
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
@@ -53,9 +71,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tessera::exec::cpu {
 
-HWY_EXPORT(by_slope_low);
-HWY_EXPORT(by_slope_rounding);
 HWY_EXPORT(by_slope_wide);
+HWY_EXPORT(by_table_low);
+HWY_EXPORT(by_table_rounding);
 
 namespace {
 struct GeluGrad {
@@ -66,23 +84,28 @@ struct GeluGrad {
   // Elements [begin, begin + n), at most low_piece of them; sums may be null.
   void piece(std::int64_t begin, std::int64_t n, float* sums) const {
     static const bool rounds = machine_round() != nullptr;
-    Piece slope_room, g_room, dx_room;
-    if (slopes != nullptr) {
-      look_up(slopes, x.as<Low>() + begin, reinterpret_cast<std::uint32_t*>(slope_room.data()), n);
-    } else {
-      vector_fill(slope_room.data(), n, 1.0f);
-      vector_gelu_grad(x.as<float>() + begin, slope_room.data(), slope_room.data(), n, tanh);
-    }
-    if (is_bf16(g) && is_bf16(dx)) {
-      if (rounds) HWY_DYNAMIC_DISPATCH(by_slope_rounding)
-      (slope_room.data(), g.as<Low>() + begin, dx.as<Low>() + begin, sums, n);
-      else HWY_DYNAMIC_DISPATCH(by_slope_low)(slope_room.data(), g.as<Low>() + begin,
-                                              dx.as<Low>() + begin, sums, n);
+    if (slopes != nullptr && is_bf16(g) && is_bf16(dx)) {
+      const Low *const from = x.as<Low>() + begin, *const dy = g.as<Low>() + begin;
+      Low* const to = dx.as<Low>() + begin;
+      if (rounds)
+        HWY_DYNAMIC_DISPATCH(by_table_rounding)(slopes, from, dy, to, sums, n);
+      else
+        HWY_DYNAMIC_DISPATCH(by_table_low)(slopes, from, dy, to, sums, n);
       return;
+    }
+    if (sums == nullptr && slopes == nullptr && !is_bf16(g) && !is_bf16(dx))
+      return vector_gelu_grad(x.as<float>() + begin, g.as<float>() + begin, dx.as<float>() + begin,
+                              n, tanh);
+    Piece slope, g_room, dx_room;
+    if (slopes != nullptr) {
+      look_up(slopes, x.as<Low>() + begin, slope.data(), n);
+    } else {
+      vector_fill(slope.data(), n, 1.0f);
+      vector_gelu_grad(x.as<float>() + begin, slope.data(), slope.data(), n, tanh);
     }
     float* const to = room_for(dx, begin, dx_room.data());
     HWY_DYNAMIC_DISPATCH(by_slope_wide)
-    (slope_room.data(), wide(g, begin, n, g_room.data()), to, sums, n);
+    (slope.data(), wide(g, begin, n, g_room.data()), to, sums, n);
     give(dx, begin, n, to);
   }
 };

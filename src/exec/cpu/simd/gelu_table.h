@@ -27,18 +27,20 @@ inline void look_up(const std::uint16_t* table, const std::uint16_t* x, std::uin
   }
   for (; i < n; ++i) y[i] = table[x[i]];
 }
-inline void look_up(const std::uint32_t* table, const std::uint16_t* x, std::uint32_t* y,
-                    std::int64_t n) {
+inline void look_up(const std::uint32_t* table, const std::uint16_t* x, float* y, std::int64_t n) {
+  const auto put = [&](std::int64_t i, std::uint64_t number) {
+    std::memcpy(y + i, table + number, sizeof(float));
+  };
   std::int64_t i = 0;
   for (; i + 4 <= n; i += 4) {
     std::uint64_t four;
     std::memcpy(&four, x + i, sizeof four);
-    y[i] = table[four & 0xffff];
-    y[i + 1] = table[four >> 16 & 0xffff];
-    y[i + 2] = table[four >> 32 & 0xffff];
-    y[i + 3] = table[four >> 48];
+    put(i, four & 0xffff);
+    put(i + 1, four >> 16 & 0xffff);
+    put(i + 2, four >> 32 & 0xffff);
+    put(i + 3, four >> 48);
   }
-  for (; i < n; ++i) y[i] = table[x[i]];
+  for (; i < n; ++i) put(i, x[i]);
 }
 
 }  // namespace tessera::exec::cpu
