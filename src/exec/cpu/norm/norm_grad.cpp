@@ -5,11 +5,11 @@
 
 #include "base/check.h"
 #include "exec/cpu/gemm/micro.h"
-#include "exec/cpu/norm.h"
+#include "exec/cpu/norm/norm.h"
 #include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "exec/cpu/norm_grad.cpp"
+#define HWY_TARGET_INCLUDE "exec/cpu/norm/norm_grad.cpp"
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 

@@ -1,6 +1,6 @@
 // Fast layer norm over the last dim and the residual add in front of it; rows are f32 or bf16 in
 // memory and f32 in registers. Convention: a row is one task's affair from start to end.
-#include "exec/cpu/norm.h"
+#include "exec/cpu/norm/norm.h"
 
 #include <cmath>
 
@@ -9,7 +9,7 @@
 #include "exec/cpu/simd/vector.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "exec/cpu/norm.cpp"
+#define HWY_TARGET_INCLUDE "exec/cpu/norm/norm.cpp"
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
