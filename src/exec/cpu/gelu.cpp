@@ -20,7 +20,7 @@ namespace tessera::exec::cpu::HWY_NAMESPACE {
 // dx = g slope; sums, when given, are increased by dx as it is before it is rounded.
 template <bool machine, bool summed, class G, class DX>
 HWY_INLINE void by_slope_of(const float* slope, const G* g, DX* dx, float* sums, std::int64_t n) {
-  along_row(n, [&](std::int64_t i, auto where) HWY_ATTR {
+  along_row(n, [&](std::int64_t i, auto where) TESSERA_ROW_ATTR {
     const Two s = load_two(where, slope + i), y = load_two(where, g + i);
     const Two v{hn::Mul(s.a, y.a), hn::Mul(s.b, y.b)};
     store_two<machine>(where, v, dx + i);

@@ -47,7 +47,7 @@ template <class X>
 HWY_INLINE RowSums sums_of(const X* x, std::int64_t c) {
   Summing sums;
   along_row_in_turns(c, [&](std::int64_t i, auto where, auto turn)
-                            HWY_ATTR { sums.take(load_two(where, x + i), turn); });
+                            TESSERA_ROW_ATTR { sums.take(load_two(where, x + i), turn); });
   return sums.total();
 }
 
@@ -57,7 +57,7 @@ template <bool machine, class X, class R>
 HWY_INLINE RowSums add_and_sum(const X* x, const R* r, float* wide, std::uint16_t* low,
                                std::int64_t c) {
   Summing sums;
-  along_row_in_turns(c, [&](std::int64_t i, auto where, auto turn) HWY_ATTR {
+  along_row_in_turns(c, [&](std::int64_t i, auto where, auto turn) TESSERA_ROW_ATTR {
     const Two p = load_two(where, x + i), q = load_two(where, r + i);
     const Two s{hn::Add(p.a, q.a), hn::Add(p.b, q.b)};
     store_two<machine>(where, s, wide + i);
@@ -73,11 +73,11 @@ HWY_INLINE float squares_around(const X* x, std::int64_t c, float mean) {
   const auto m = hn::Set(d, mean);
   const std::int64_t lanes = lanes_of_two() / 2;
   auto a = hn::Zero(d), b = a;
-  along_row(c, [&](std::int64_t i, auto where) HWY_ATTR {
+  along_row(c, [&](std::int64_t i, auto where) TESSERA_ROW_ATTR {
     const Two v = load_two(where, x + i);
     auto p = hn::Sub(v.a, m), q = hn::Sub(v.b, m);
     if (c - i < 2 * lanes) {
-      const auto first = [&](std::int64_t n) HWY_ATTR {
+      const auto first = [&](std::int64_t n) TESSERA_ROW_ATTR {
         return hn::FirstN(d, static_cast<std::size_t>(std::clamp<std::int64_t>(n, 0, lanes)));
       };
       p = hn::IfThenElseZero(first(c - i), p);
@@ -96,15 +96,16 @@ template <bool machine, bool near, int count, class X, class Y>
 HWY_INLINE void normalise_rows(const X* x, const float* g, const float* b, Y* y, std::int64_t c,
                                const float* mean, const float* rstd) {
   const hn::ScalableTag<float> d;
-  const auto moved = [&](int k)
-                         HWY_ATTR { return hn::Set(d, near ? -mean[k] * rstd[k] : mean[k]); };
+  const auto moved = [&](int k) TESSERA_ROW_ATTR {
+    return hn::Set(d, near ? -mean[k] * rstd[k] : mean[k]);
+  };
   const auto m0 = moved(0), m1 = moved(count - 1), r0 = hn::Set(d, rstd[0]),
              r1 = hn::Set(d, rstd[count - 1]);
-  along_row(c, [&](std::int64_t i, auto where) HWY_ATTR {
+  along_row(c, [&](std::int64_t i, auto where) TESSERA_ROW_ATTR {
     const Two gain = load_two(where, g + i), bias = load_two(where, b + i);
-    const auto row = [&](const X* from, Y* to, auto m, auto r) HWY_ATTR {
+    const auto row = [&](const X* from, Y* to, auto m, auto r) TESSERA_ROW_ATTR {
       const Two v = load_two(where, from);
-      const auto h = [&](auto value) HWY_ATTR {
+      const auto h = [&](auto value) TESSERA_ROW_ATTR {
         return near ? hn::MulAdd(value, r, m) : hn::Mul(hn::Sub(value, m), r);
       };
       const auto p = h(v.a), q = h(v.b);
@@ -118,7 +119,7 @@ HWY_INLINE void normalise_rows(const X* x, const float* g, const float* b, Y* y,
 template <bool machine, class X, class Y>
 HWY_INLINE void normalise_block(const NormRows& n, const X* x, Y* y, std::int64_t count,
                                 const float* mean, const float* rstd, const bool* near) {
-  const auto rows = [&](auto two, std::int64_t k) HWY_ATTR {
+  const auto rows = [&](auto two, std::int64_t k) TESSERA_ROW_ATTR {
     constexpr int at_once = two ? 2 : 1;
     const std::int64_t at = k * n.c;
     if (near[k] && near[k + at_once - 1])

@@ -52,7 +52,7 @@ HWY_INLINE void means_of_rows(const NormGradRows& n, std::int64_t row, Means* me
              m0 = hn::Set(d, -n.mean[row] * n.rstd[row]),
              m1 = hn::Set(d, -n.mean[row + other] * n.rstd[row + other]);
   Two w0 = two_zeros(), w1 = w0, wh0 = w0, wh1 = w0;
-  along_row(c, [&](std::int64_t i, auto where) HWY_ATTR {
+  along_row(c, [&](std::int64_t i, auto where) TESSERA_ROW_ATTR {
     const Two gain = load_two(where, g + i), y0 = load_two(where, dy0 + i),
               h0 = multiply_add(load_two(where, x0 + i), r0, m0), u0 = multiply(y0, gain);
     w0 = add(w0, u0);
@@ -116,9 +116,9 @@ HWY_INLINE void dx_of_rows(const NormGradRows& n, std::int64_t row, const Means*
                      offset1 = -scale1 * means[other].w - slope1 * n.mean[row + other];
   float* const total = n.total;
   const RowEnds ends0(n, row), ends1(n, row + other);
-  along_row(c, [&](std::int64_t i, auto where) HWY_ATTR {
+  along_row(c, [&](std::int64_t i, auto where) TESSERA_ROW_ATTR {
     const Two gain = load_two(where, g + i);
-    const auto of = [&](Two dy, Two x, float scale, float slope, float offset) HWY_ATTR {
+    const auto of = [&](Two dy, Two x, float scale, float slope, float offset) TESSERA_ROW_ATTR {
       const Two rest = multiply_add(x, hn::Set(d, slope), hn::Set(d, offset));
       const Two w = multiply(dy, gain);
       const auto r = hn::Set(d, scale);

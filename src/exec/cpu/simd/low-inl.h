@@ -135,6 +135,12 @@ HWY_INLINE void store_two(Part part, Two v, T* y) {
   copy_few(room, y, part.n);
 }
 
+// Lambdas that walk a row are inlined at once: else g++ 12 keeps what they capture, sums of a row
+// too, in memory.
+#ifndef TESSERA_ROW_ATTR
+#define TESSERA_ROW_ATTR HWY_ATTR __attribute__((always_inline))
+#endif
+
 // body(first, Whole or Part) for a row of n numbers; or body(first, Whole or Part, Turn), with two
 // turns, each of which has sums of its own.
 template <class Body>

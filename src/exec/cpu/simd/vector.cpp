@@ -244,16 +244,16 @@ HWY_INLINE void column_sum_of(const T* x, std::int64_t rows, std::int64_t pitch,
   std::fill_n(y, columns, 0.0f);
   std::int64_t row = 0;
   for (; row + 8 <= rows; row += 8)
-    along_row(columns, [&](std::int64_t c, auto where) HWY_ATTR {
+    along_row(columns, [&](std::int64_t c, auto where) TESSERA_ROW_ATTR {
       const T* const p = x + row * pitch + c;
-      const auto pair = [&](int i) HWY_ATTR {
+      const auto pair = [&](int i) TESSERA_ROW_ATTR {
         return add_two(load_two(where, p + i * pitch), load_two(where, p + (i + 1) * pitch));
       };
       const Two sum = add_two(add_two(pair(0), pair(2)), add_two(pair(4), pair(6)));
       store_two<false>(where, add_two(load_two(where, y + c), sum), y + c);
     });
   for (; row < rows; ++row)
-    along_row(columns, [&](std::int64_t c, auto where) HWY_ATTR {
+    along_row(columns, [&](std::int64_t c, auto where) TESSERA_ROW_ATTR {
       const Two v = load_two(where, x + row * pitch + c);
       store_two<false>(where, add_two(load_two(where, y + c), v), y + c);
     });
