@@ -1,5 +1,6 @@
 // Products on the CPU: the end that a micro-kernel gives to its sums has the bits of what bias,
-// gelu and rounding give one after the other, and both f32 micro-kernels have the same bits.
+// rounding, gelu and rounding give one after the other, and both f32 micro-kernels have the same
+// bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -82,9 +83,12 @@ void expect_ends(const EndCase& c) {
       z.push_back(sums[static_cast<std::size_t>(i * product.pitch + j)] +
                   bias[static_cast<std::size_t>(j)]);
   std::vector<float> y = z;
-  if (c.act != exec::cpu::Act::none)
-    exec::cpu::vector_gelu_low(z.data(), y.data(), c.m * c.n, c.act == exec::cpu::Act::gelu_tanh);
   std::vector<Low> before(z.size()), after(z.size()), want(z.size());
+  if (c.act != exec::cpu::Act::none) {
+    exec::cpu::round_to_bf16(z.data(), want.data(), c.m * c.n);
+    exec::cpu::widen_bf16(want.data(), y.data(), c.m * c.n);
+    exec::cpu::vector_gelu_low(y.data(), y.data(), c.m * c.n, c.act == exec::cpu::Act::gelu_tanh);
+  }
   product.sums({.offset = bias.data(),
                 .low = after.data(),
                 .pitch = c.n,

@@ -98,7 +98,7 @@ void add_row(const Tensor& addend, int64_t at, int64_t stride, float* z, int64_t
   add_to_row(row.data(), stride == 0 ? 0 : 1, z, z_stride, n);
 }
 
-// act(z), or z itself, into a row of a result.
+// act(z), or z itself, into a row of a result; where that is bf16, act of z as it is in bf16.
 void put_row(const float* z, int64_t z_stride, const Tensor& to, int64_t at, int64_t stride,
              int64_t n, bool gelu, bool tanh) {
   if (!is_bf16(to) && z_stride == 1 && stride == 1)
@@ -108,11 +108,15 @@ void put_row(const float* z, int64_t z_stride, const Tensor& to, int64_t at, int
   for (int64_t j = 0; j < n && z_stride != 1; ++j)
     row[static_cast<std::size_t>(j)] = z[j * z_stride];
   const float* from = z_stride == 1 ? z : row.data();
-  if (gelu) {
-    is_bf16(to) ? vector_gelu_low(from, row.data(), n, tanh)
-                : vector_gelu(from, row.data(), n, tanh);
-    from = row.data();
+  if (gelu && is_bf16(to)) {
+    std::array<Low, most_columns> rounded;
+    round_to_bf16(from, rounded.data(), n);
+    widen_bf16(rounded.data(), row.data(), n);
+    vector_gelu_low(row.data(), row.data(), n, tanh);
+  } else if (gelu) {
+    vector_gelu(from, row.data(), n, tanh);
   }
+  if (gelu) from = row.data();
   if (is_bf16(to) && stride == 1) return round_to_bf16(from, to.as<Low>() + at, n);
   for (int64_t j = 0; j < n; ++j) {
     if (is_bf16(to))

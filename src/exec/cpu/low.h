@@ -41,10 +41,6 @@ inline void give(const Tensor& y, std::int64_t begin, std::int64_t n, const floa
 // Elements of a piece: buffers of a few of them fit the first-level cache.
 inline constexpr std::int64_t low_piece = 1024;
 using Piece = std::array<float, low_piece>;
-// Rows of c numbers that are widened together: an even number of them.
-inline std::int64_t rows_at_once(std::int64_t c) {
-  return std::max<std::int64_t>(2, 2 * low_piece / std::max<std::int64_t>(1, c) / 2 * 2);
-}
 
 // body(begin, size) over n elements and the threads of the pool, in pieces where a tensor is bf16.
 template <class Body>
@@ -56,6 +52,19 @@ void for_pieces(const Call& call, std::int64_t n, const Body& body) {
     const std::int64_t step = low ? low_piece : chunk;
     for (std::int64_t i = begin; i < begin + size; i += step)
       body(i, std::min(step, begin + size - i));
+  });
+}
+
+// y = f(x), or y = f(x, g), of elements at the same place: body(x, g, y, n).
+template <class Body>
+void same_place(const Call& call, const Body& body) {
+  for_pieces(call, call.out[0].elements(), [&](std::int64_t begin, std::int64_t size) {
+    Piece x_room, g_room, y_room;
+    const float* x = wide(call.in[0], begin, size, x_room.data());
+    const float* g = call.in.size() > 1 ? wide(call.in[1], begin, size, g_room.data()) : nullptr;
+    float* y = room_for(call.out[0], begin, y_room.data());
+    body(x, g, y, size);
+    give(call.out[0], begin, size, y);
   });
 }
 

@@ -52,27 +52,31 @@ void broadcast_pointwise(const Call& call, const Along& along, const Against& ag
   });
 }
 
-// y = f(x), or y = f(x, g), of elements at the same place: body(x, g, y, n).
-template <class Body>
-void same_place(const Call& call, const Body& body) {
-  for_pieces(call, call.out[0].elements(), [&](std::int64_t begin, std::int64_t size) {
-    Piece x_room, g_room, y_room;
-    const float* x = wide(call.in[0], begin, size, x_room.data());
-    const float* g = call.in.size() > 1 ? wide(call.in[1], begin, size, g_room.data()) : nullptr;
-    float* y = room_for(call.out[0], begin, y_room.data());
-    body(x, g, y, size);
-    give(call.out[0], begin, size, y);
-  });
+// y = factor x, or 0, for elements [begin, begin + n).
+void scale_or_drop(const Tensor& x, const Tensor& y, std::int64_t begin, std::int64_t n, bool kept,
+                   float factor) {
+  if (is_bf16(x))
+    kept ? scale_bf16(x.as<Low>() + begin, y.as<Low>() + begin, n, factor)
+         : static_cast<void>(std::fill_n(y.as<Low>() + begin, n, Low{0}));
+  else
+    kept ? vector_scale(x.as<float>() + begin, y.as<float>() + begin, n, factor)
+         : vector_fill(y.as<float>() + begin, n, 0.0f);
 }
-
-// sums[c] = sum over rows of x[row, c], a strip of columns per task.
-void sum_over_rows(const Call& call, const Tensor& x, std::int64_t rows, std::int64_t columns,
-                   float* sums) {
-  constexpr std::int64_t strip = 64;
-  for_chunks(call.pool, columns, strip, [&](std::int64_t begin, std::int64_t size) {
-    is_bf16(x) ? vector_column_sum(x.as<Low>() + begin, rows, columns, size, sums + begin)
-               : vector_column_sum(x.as<float>() + begin, rows, columns, size, sums + begin);
-  });
+// y = x factor_of(k), and 0 where that is 0, for k in [0, n).
+template <class FactorOf>
+void drop_some(const Tensor& x, const Tensor& y, std::int64_t begin, std::int64_t n,
+               const FactorOf& factor_of) {
+  Piece x_room, y_room;
+  for (std::int64_t i = 0; i < n; i += low_piece) {
+    const std::int64_t size = std::min(low_piece, n - i);
+    const float* from = wide(x, begin + i, size, x_room.data());
+    float* to = room_for(y, begin + i, y_room.data());
+    for (std::int64_t k = 0; k < size; ++k) {
+      const float factor = factor_of(i + k);
+      to[k] = factor != 0.0f ? from[k] * factor : 0.0f;
+    }
+    give(y, begin + i, size, to);
+  }
 }
 
 // body(T{}) with the type of one element; bf16 and f16 have types of their own.
@@ -157,25 +161,6 @@ void fast_scale(const Call& call) {
   });
 }
 
-void fast_gelu(const Call& call) {
-  const bool tanh = call.attr<ir::Gelu>().tanh, low = is_bf16(call.out[0]);
-  same_place(call, [&](const float* x, const float*, float* y, std::int64_t n) {
-    low ? vector_gelu_low(x, y, n, tanh) : vector_gelu(x, y, n, tanh);
-  });
-}
-
-void fast_gelu_grad(const Call& call) {
-  const bool tanh = call.attr<ir::Gelu>().tanh;
-  same_place(call, [&](const float* x, const float* g, float* dx, std::int64_t n) {
-    vector_gelu_grad(x, g, dx, n, tanh);
-  });
-  if (call.out.size() < 2 || !call.out[1]) return;
-  const std::int64_t columns = call.out[1].elements();
-  if (columns == 0) return;
-  sum_over_rows(call, call.out[0], call.out[0].elements() / columns, columns,
-                call.out[1].as<float>());
-}
-
 void fast_relu(const Call& call) {
   same_place(call,
              [](const float* x, const float*, float* y, std::int64_t n) { vector_relu(x, y, n); });
@@ -219,25 +204,19 @@ void fast_dropout(const Call& call) {
                        .with(drop.stream)
                        .with(static_cast<std::uint64_t>(rng[1]));
   const std::int64_t position = rng[2] + drop.base, inner = n / samples;
-  const float *from = x.as<float>(), factor = static_cast<float>(1.0 / (1.0 - drop.rate));
-  const double rate = drop.rate;
-  float* to = y.as<float>();
+  const float factor = static_cast<float>(1.0 / (1.0 - drop.rate));
   for_chunks(call.pool, n, chunk, [&](std::int64_t begin, std::int64_t size) {
     for (std::int64_t i = begin, end = begin + size; i < end;) {
       const std::int64_t sample = i / inner, first = i % inner,
                          run = std::min(inner - first, end - i);
       const Key key = base.with(static_cast<std::uint64_t>(position + sample));
-      if (drop.per_sample && uniform(key, 0) >= rate)
-        vector_scale(from + i, to + i, run, factor);
-      else if (drop.per_sample)
-        vector_fill(to + i, run, 0.0f);
+      if (drop.per_sample)
+        scale_or_drop(x, y, i, run, uniform(key, 0) >= drop.rate, factor);
       else
-        for (std::int64_t k = 0; k < run; ++k)
-          to[i + k] =
-              uniform(key, static_cast<std::uint64_t>(in_whole_sample(drop, x.shape, first + k))) >=
-                      rate
-                  ? from[i + k] * factor
-                  : 0.0f;
+        drop_some(x, y, i, run, [&](std::int64_t k) {
+          const auto at = static_cast<std::uint64_t>(in_whole_sample(drop, x.shape, first + k));
+          return uniform(key, at) >= drop.rate ? factor : 0.0f;
+        });
       i += run;
     }
   });

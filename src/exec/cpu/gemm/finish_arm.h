@@ -1,7 +1,7 @@
 // A bf16 tile of BFMMLA (mmla_arm.h) that is finished and rounded from its registers (Finish).
 // Sums are finished as they lie there, two rows of two columns to a register, and come apart when
 // they are bf16. Convention: an element sees the same operations in a whole tile and in a partial
-// one, and in gelu those of the op of that name.
+// one; gelu is that of the rounded sum, as if the op of that name followed.
 #pragma once
 
 #include <arm_neon.h>
@@ -13,10 +13,10 @@
 #include <limits>
 #include <utility>
 
-#include "exec/cpu/gemm/gelu_arm.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/mmla_arm.h"
 #include "exec/cpu/simd/convert.h"
+#include "exec/cpu/simd/gelu_table.h"
 #include "exec/cpu/simd/vector.h"
 
 #define TESSERA_BFMMLA __attribute__((target("arch=armv8.2-a+bf16")))
@@ -84,38 +84,19 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low_tile(const float32x4_t* sums, std
   }
 }
 
-// The same with gelu, from sums in memory: constants and sums do not fit the registers together.
-TESSERA_BFMMLA TESSERA_ARM_INLINE void put_gelu_rows(const float* sums, std::int64_t rows,
+// The same with gelu, which is looked up at the rounded sums.
+TESSERA_BFMMLA TESSERA_ARM_INLINE void put_gelu_tile(const float32x4_t* sums, std::int64_t rows,
                                                      const Finish& f) {
-  for (int column = 0; column < mmla_columns; column += 8) {
-    const FinishColumns<false> columns(f, column);
-#pragma GCC unroll 3
-    for (int row = 0; row < mmla_rows; row += 2) {
-      const float* const from = sums + 4 * (row / 2 * 8 + column / 2);
-      const float32x4_t x[4] = {vld1q_f32(from), vld1q_f32(from + 4), vld1q_f32(from + 8),
-                                vld1q_f32(from + 12)};
-      TwoRows two = columns.of(x);
-      const std::int64_t at = row * f.pitch + column;
-      if (f.before) put_two(two, f.before + at, f.pitch, rows - row);
-      gelu_of_four(two.x);
-      put_two(two, f.low + at, f.pitch, rows - row);
-    }
-  }
-}
-TESSERA_BFMMLA inline void put_gelu_tile(const float* sums, std::int64_t rows, const Finish& f) {
-  if (rows >= mmla_rows && !f.before)
-    put_gelu_rows(sums, mmla_rows, {.offset = f.offset, .low = f.low, .pitch = f.pitch});
-  else
-    put_gelu_rows(sums, rows, f);
+  Low room[mmla_rows * mmla_columns];
+  Low* const x = f.before ? f.before : room;
+  const std::int64_t pitch = f.before ? f.pitch : mmla_columns;
+  const std::uint16_t* const table = gelu_table(f.act == Act::gelu_tanh);
+  put_low_tile<false>(sums, rows, {.offset = f.offset, .low = x, .pitch = pitch});
+  for (std::int64_t row = 0; row < std::min<std::int64_t>(rows, mmla_rows); ++row)
+    look_up(table, x + row * pitch, f.low + row * f.pitch, mmla_columns);
 }
 // A function, since clang's vst1q_f32 is a macro that takes no pack of parameters.
 TESSERA_ARM_INLINE void store_four(float* to, float32x4_t x) { vst1q_f32(to, x); }
-template <int... I>
-TESSERA_ARM_INLINE void spill(std::integer_sequence<int, I...>, const float32x4_t* sums,
-                              float* to) {
-  (store_four(to + 4 * I, sums[I]), ...);
-}
-
 // Row R of eight columns, to which C (`more`) or the addend is added.
 template <bool more, bool addend, int Half, int R>
 TESSERA_BFMMLA TESSERA_ARM_INLINE void put_row_low(const float32x4_t* sums, const TileOut& out,
@@ -176,9 +157,10 @@ inline void put_low_part(const float* part, const TileOut& out, const Finish& f)
       if (f.low_addend) v += widen_bf16(f.low_addend[i * f.pitch + j]);
       row[j] = f.relu && v <= 0 ? 0.0f : v;
     }
+    Low* const low = f.low + i * f.pitch;
     if (f.before) round_to_bf16(row, f.before + i * f.pitch, out.cols);
-    if (f.act != Act::none) vector_gelu_low(row, row, out.cols, f.act == Act::gelu_tanh);
-    round_to_bf16(row, f.low + i * f.pitch, out.cols);
+    round_to_bf16(row, low, out.cols);
+    if (f.act != Act::none) look_up(gelu_table(f.act == Act::gelu_tanh), low, low, out.cols);
   }
 }
 
@@ -192,7 +174,7 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low(const float32x4_t* sums, const Ti
   constexpr auto all = std::make_integer_sequence<int, mmla_sums>();
   const bool more = out.beta != 0, rows = more || f.low_addend;
   float part[mmla_rows * mmla_columns];
-  if (out.cols < mmla_columns || f.act == Act::gelu_tanh || (rows && f.act != Act::none)) {
+  if (out.cols < mmla_columns || (rows && f.act != Act::none)) {
     spread(all, sums, part);
     return put_low_part(part, out, f);
   }
@@ -201,10 +183,7 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low(const float32x4_t* sums, const Ti
     return f.low_addend ? put_rows_low<true, true>(sums, out, f)
                         : put_rows_low<true, false>(sums, out, f);
   }
-  if (f.act == Act::gelu) {
-    spill(all, sums, part);
-    return put_gelu_tile(part, out.rows, f);
-  }
+  if (f.act != Act::none) return put_gelu_tile(sums, out.rows, f);
   f.scale || f.relu ? put_low_tile<true>(sums, out.rows, f)
                     : put_low_tile<false>(sums, out.rows, f);
 }

@@ -11,42 +11,33 @@
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
+#include "exec/cpu/simd/low-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-// Both return how many elements they did: all but the last partial vector.
-std::int64_t widen(const std::uint16_t* x, float* y, std::int64_t n) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const hn::Rebind<std::uint16_t, decltype(d)> half;
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x + i)))), d,
-               y + i);
-  return i;
+void widen(const std::uint16_t* x, float* y, std::int64_t n) {
+  along_row(n, [&](std::int64_t i, auto where)
+                   HWY_ATTR { store_two<false>(where, load_two(where, x + i), y + i); });
+}
+void narrow(const float* x, std::uint16_t* y, std::int64_t n) {
+  along_row(n, [&](std::int64_t i, auto where)
+                   HWY_ATTR { store_two<false>(where, load_two(where, x + i), y + i); });
 }
 
-std::int64_t narrow(const float* x, std::uint16_t* y, std::int64_t n) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const hn::RebindToSigned<decltype(d)> di;
-  const hn::Rebind<std::uint16_t, decltype(d)> half;
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto one = hn::Set(du, 1), below_half = hn::Set(du, 0x7fff), quiet = hn::Set(du, 0x40);
-  std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto v = hn::LoadU(d, x + i);
-    const auto bits = hn::BitCast(du, v);
-    const auto kept = hn::ShiftRight<16>(bits);
-    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(below_half, hn::And(kept, one))));
-    const auto nan = hn::RebindMask(du, hn::IsNaN(v));
-    hn::StoreU(
-        hn::DemoteTo(half, hn::BitCast(di, hn::IfThenElse(nan, hn::Or(kept, quiet), rounded))),
-        half, y + i);
-  }
-  return i;
+template <bool machine>
+HWY_INLINE void scale_of_low(const std::uint16_t* x, std::uint16_t* y, std::int64_t n,
+                             float factor) {
+  const auto f = hn::Set(hn::ScalableTag<float>(), factor);
+  along_row(n, [&](std::int64_t i, auto where) HWY_ATTR {
+    const Two v = load_two(where, x + i);
+    store_two<machine>(where, Two{hn::Mul(v.a, f), hn::Mul(v.b, f)}, y + i);
+  });
+}
+void scale_low(const std::uint16_t* x, std::uint16_t* y, std::int64_t n, float factor) {
+  scale_of_low<false>(x, y, n, factor);
+}
+void scale_low_rounding(const std::uint16_t* x, std::uint16_t* y, std::int64_t n, float factor) {
+  scale_of_low<true>(x, y, n, factor);
 }
 
 // Plain loops, which the compiler turns into vectors of this instruction set.
@@ -65,6 +56,8 @@ namespace tessera::exec::cpu {
 
 HWY_EXPORT(widen);
 HWY_EXPORT(narrow);
+HWY_EXPORT(scale_low);
+HWY_EXPORT(scale_low_rounding);
 HWY_EXPORT(widen_half);
 HWY_EXPORT(narrow_half);
 
@@ -78,13 +71,19 @@ std::uint16_t round_to_bf16(float x) {
 }
 
 void widen_bf16(const std::uint16_t* x, float* y, std::int64_t n) {
-  for (std::int64_t i = HWY_DYNAMIC_DISPATCH(widen)(x, y, n); i < n; ++i) y[i] = widen_bf16(x[i]);
+  HWY_DYNAMIC_DISPATCH(widen)(x, y, n);
 }
 void round_to_bf16(const float* x, std::uint16_t* y, std::int64_t n) {
   static const RoundLow of_machine = machine_round();
-  for (std::int64_t i = of_machine ? of_machine(x, y, n) : HWY_DYNAMIC_DISPATCH(narrow)(x, y, n);
-       i < n; ++i)
-    y[i] = round_to_bf16(x[i]);
+  if (of_machine == nullptr) return HWY_DYNAMIC_DISPATCH(narrow)(x, y, n);
+  for (std::int64_t i = of_machine(x, y, n); i < n; ++i) y[i] = round_to_bf16(x[i]);
+}
+void scale_bf16(const std::uint16_t* x, std::uint16_t* y, std::int64_t n, float factor) {
+  static const bool rounds = machine_round() != nullptr;
+  if (rounds)
+    HWY_DYNAMIC_DISPATCH(scale_low_rounding)(x, y, n, factor);
+  else
+    HWY_DYNAMIC_DISPATCH(scale_low)(x, y, n, factor);
 }
 
 void widen_f16(const std::uint16_t* x, float* y, std::int64_t n) {

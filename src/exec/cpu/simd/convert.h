@@ -1,6 +1,7 @@
 // bf16 and f16 <-> f32, vectorised: what the executor puts around f32 kernels when values are
 // stored in them, and what cast is made of. Convention: rounding is to nearest even; a NaN stays a
-// NaN (quiet, sign and upper payload kept). No overlap between input and output.
+// NaN (quiet, sign and upper payload kept). No overlap between input and output,
+// but where it is said.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,8 @@ namespace tessera::exec::cpu {
 
 void widen_bf16(const std::uint16_t* x, float* y, std::int64_t n);
 void round_to_bf16(const float* x, std::uint16_t* y, std::int64_t n);
+// y = factor x, rounded; y may be x.
+void scale_bf16(const std::uint16_t* x, std::uint16_t* y, std::int64_t n, float factor);
 
 // IEEE binary16; one element of it: base/half.h.
 void widen_f16(const std::uint16_t* x, float* y, std::int64_t n);

@@ -1,7 +1,6 @@
 #include "exec/cpu/simd/vector.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -11,6 +10,7 @@
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
+#include "exec/cpu/simd/low-inl.h"
 #include "exec/cpu/simd/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -234,49 +234,29 @@ void mul(const float* a, const float* b, float* y, std::int64_t n) {
   map(a, b, y, n, [](auto, auto v, auto w) HWY_ATTR { return hn::Mul(v, w); });
 }
 
-HWY_INLINE auto load_wide(F32 d, const float* x) { return hn::LoadU(d, x); }
-HWY_INLINE auto load_wide(F32 d, const std::uint16_t* x) {
-  const hn::RebindToUnsigned<F32> du;
-  const hn::Rebind<std::uint16_t, F32> half;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x))));
-}
-inline float wide_of(float x) { return x; }
-inline float wide_of(std::uint16_t x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
+HWY_INLINE Two add_two(Two x, Two y) { return {hn::Add(x.a, y.a), hn::Add(x.b, y.b)}; }
 
 // y = x0 + x1 + ... over rows; eight at a time, so that y costs one load and one store per eight
 // rows. bf16 is widened in registers.
 template <class T>
 HWY_INLINE void column_sum_of(const T* x, std::int64_t rows, std::int64_t pitch,
                               std::int64_t columns, float* y) {
-  for (std::int64_t c = 0; c < columns; ++c) y[c] = rows > 0 ? wide_of(x[c]) : 0.0f;
-  const F32 d;
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto load = [d](const T* p) HWY_ATTR { return load_wide(d, p); };
-  std::int64_t row = 1;
-  for (; row + 8 <= rows; row += 8) {
-    const T* r = x + row * pitch;
-    std::int64_t c = 0;
-    for (; c + lanes <= columns; c += lanes) {
-      const T* p = r + c;
-      const auto s01 = hn::Add(load(p), load(p + pitch));
-      const auto s23 = hn::Add(load(p + 2 * pitch), load(p + 3 * pitch));
-      const auto s45 = hn::Add(load(p + 4 * pitch), load(p + 5 * pitch));
-      const auto s67 = hn::Add(load(p + 6 * pitch), load(p + 7 * pitch));
-      hn::StoreU(hn::Add(hn::LoadU(d, y + c), hn::Add(hn::Add(s01, s23), hn::Add(s45, s67))), d,
-                 y + c);
-    }
-    for (; c < columns; ++c) {
-      const auto at = [p = r + c, pitch](int i) { return wide_of(p[i * pitch]); };
-      y[c] += ((at(0) + at(1)) + (at(2) + at(3))) + ((at(4) + at(5)) + (at(6) + at(7)));
-    }
-  }
-  for (; row < rows; ++row) {
-    const T* r = x + row * pitch;
-    std::int64_t c = 0;
-    for (; c + lanes <= columns; c += lanes)
-      hn::StoreU(hn::Add(hn::LoadU(d, y + c), load(r + c)), d, y + c);
-    for (; c < columns; ++c) y[c] += wide_of(r[c]);
-  }
+  std::fill_n(y, columns, 0.0f);
+  std::int64_t row = 0;
+  for (; row + 8 <= rows; row += 8)
+    along_row(columns, [&](std::int64_t c, auto where) TESSERA_ROW_ATTR {
+      const T* const p = x + row * pitch + c;
+      const auto pair = [&](int i) TESSERA_ROW_ATTR {
+        return add_two(load_two(where, p + i * pitch), load_two(where, p + (i + 1) * pitch));
+      };
+      const Two sum = add_two(add_two(pair(0), pair(2)), add_two(pair(4), pair(6)));
+      store_two<false>(where, add_two(load_two(where, y + c), sum), y + c);
+    });
+  for (; row < rows; ++row)
+    along_row(columns, [&](std::int64_t c, auto where) TESSERA_ROW_ATTR {
+      const Two v = load_two(where, x + row * pitch + c);
+      store_two<false>(where, add_two(load_two(where, y + c), v), y + c);
+    });
 }
 void column_sum(const float* x, std::int64_t rows, std::int64_t pitch, std::int64_t columns,
                 float* y) {
