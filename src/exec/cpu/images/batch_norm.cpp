@@ -91,7 +91,7 @@ void fast_moments(const Call& call) {
         HWY_DYNAMIC_DISPATCH(moments_block)
         (run.read(call.in[0]), shift, rows, blocks.channels, to, to + blocks.channels);
       });
-  add_blocks(blocks, partials, call.out[0], call.out[1], [](int64_t) { return 1.0; });
+  add_runs(call.pool, blocks, partials, call.out[0], call.out[1], [](int64_t) { return 1.0; });
 }
 Scratch scratch_moments(const ir::Attrs& attrs, std::span<const ir::Type> in,
                         std::span<const ir::Type>) {
@@ -105,16 +105,18 @@ static void coefficients(const Call& call, const Blocks& blocks, std::size_t k, 
   const float *sum = call.in[6 * k + 1].as<float>(), *squares = call.in[6 * k + 2].as<float>(),
               *shift = call.in[6 * k + 3].as<float>(), *gain = call.in[6 * k + 4].as<float>();
   const Tensor &mean_out = call.out[2 * k + 1], &rstd_out = call.out[2 * k + 2];
-  for (int64_t i = 0; i < blocks.sums(); ++i) {
-    const int64_t c = i % blocks.channels;
-    const double n = count_of(attr, i / blocks.channels), offset = static_cast<double>(sum[i]) / n;
-    const double variance = std::max(0.0, static_cast<double>(squares[i]) / n - offset * offset);
-    // As f32, as the gradient finds it: both see the same ReLUs open.
-    const float rstd = static_cast<float>(1.0 / std::sqrt(variance + attr.eps));
-    mean[i] = static_cast<float>(offset + static_cast<double>(shift[c]));
-    scale[i] = rstd * gain[c];
-    if (mean_out) mean_out.as<float>()[i] = mean[i];
-    if (rstd_out) rstd_out.as<float>()[i] = rstd;
+  for (int64_t group = 0, i = 0; group < blocks.groups; ++group) {
+    const double n = count_of(attr, group);
+    for (int64_t c = 0; c < blocks.channels; ++c, ++i) {
+      const double offset = static_cast<double>(sum[i]) / n;
+      const double variance = std::max(0.0, static_cast<double>(squares[i]) / n - offset * offset);
+      // As f32, as the gradient finds it: both see the same ReLUs open.
+      const float rstd = static_cast<float>(1.0 / std::sqrt(variance + attr.eps));
+      mean[i] = static_cast<float>(offset + static_cast<double>(shift[c]));
+      scale[i] = rstd * gain[c];
+      if (mean_out) mean_out.as<float>()[i] = mean[i];
+      if (rstd_out) rstd_out.as<float>()[i] = rstd;
+    }
   }
 }
 

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <utility>
 
+#include "base/index.h"
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
 #include "exec/cpu/simd/vector.h"
@@ -109,22 +111,34 @@ inline double count_of(const ir::BatchNorm& attr, std::int64_t group) {
       attr.pixels);
 }
 
-// Two sums of every group and channel from those of its blocks; the second one times factor(i).
+// Two sums of every group and channel from those of its runs, in order; the second one times
+// factor(i). A task adds up one of them for the channels of a cache line.
 template <class Factor>
-void add_blocks(const Blocks& blocks, const float* partials, const Tensor& first,
-                const Tensor& second, const Factor& factor) {
-  for (std::int64_t i = 0; i < blocks.sums(); ++i) {
-    const std::int64_t group = i / blocks.channels, c = i % blocks.channels;
-    double a = 0, b = 0;
-    for (std::int64_t k = 0; k * Blocks::run < blocks.rows_of(group); ++k) {
-      const float* at =
-          partials + (group * blocks.most() * blocks.runs() + k) * 2 * blocks.channels + c;
-      a += static_cast<double>(at[0]);
-      b += static_cast<double>(at[blocks.channels]);
+void add_runs(ThreadPool& pool, const Blocks& blocks, float* partials, const Tensor& first,
+              const Tensor& second, const Factor& factor) {
+  constexpr std::int64_t strip = 16;
+  const std::int64_t strips = ceil_div(blocks.channels, strip);
+  pool.parallel_for(2 * blocks.groups * strips, [&](std::int64_t task, int) {
+    const bool of_first = task % 2 == 0;
+    const Tensor& to = of_first ? first : second;
+    if (!to) return;
+    const std::int64_t group = task / 2 / strips, c = task / 2 % strips * strip,
+                       n = std::min(strip, blocks.channels - c),
+                       runs = ceil_div(blocks.rows_of(group), Blocks::run);
+    const float* at = blocks.sums_of(partials, group, 0) + c + (of_first ? 0 : blocks.channels);
+    std::array<double, strip> sum{};
+    for (std::int64_t k = 0; k < runs; ++k, at += 2 * blocks.channels)
+      if (n == strip)  // a loop of known length is vectors
+        for (std::size_t i = 0; i < strip; ++i) sum[i] += static_cast<double>(at[i]);
+      else
+        for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i)
+          sum[i] += static_cast<double>(at[i]);
+    const std::int64_t into = group * blocks.channels + c;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double whole = sum[static_cast<std::size_t>(i)];
+      to.as<float>()[into + i] = static_cast<float>(of_first ? whole : whole * factor(into + i));
     }
-    if (first) first.as<float>()[i] = static_cast<float>(a);
-    if (second) second.as<float>()[i] = static_cast<float>(b * factor(i));
-  }
+  });
 }
 inline Scratch partials_of(const ir::Shape& x, std::int64_t groups) {
   const Blocks blocks(x, groups);

@@ -113,7 +113,8 @@ namespace {
 
 // The factor of the norm, by group and channel, as batch_norm worked it out.
 void scale_of(const Blocks& blocks, const float* rstd, const float* gain, float* scale) {
-  for (int64_t i = 0; i < blocks.sums(); ++i) scale[i] = rstd[i] * gain[i % blocks.channels];
+  for (int64_t i = 0; i < blocks.sums(); i += blocks.channels)
+    for (int64_t c = 0; c < blocks.channels; ++c) scale[i + c] = rstd[i + c] * gain[c];
 }
 
 }  // namespace
@@ -135,8 +136,8 @@ void fast_batch_norm_sums(const Call& call) {
         HWY_DYNAMIC_DISPATCH(grad_sums_block)
         (dy, x, mean + of, behind, rows, blocks.channels, to, to + blocks.channels);
       });
-  add_blocks(blocks, partials, call.out[0], call.out[1],
-             [&](int64_t i) { return static_cast<double>(rstd[i]); });
+  add_runs(call.pool, blocks, partials, call.out[0], call.out[1],
+           [&](int64_t i) { return static_cast<double>(rstd[i]); });
 }
 Scratch scratch_batch_norm_sums(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                 std::span<const ir::Type>) {
@@ -153,11 +154,13 @@ void fast_batch_norm_grad(const Call& call) {
   float *const scale = call.shared_scratch<float>(), *const k1 = scale + blocks.sums(),
                *const k2 = k1 + blocks.sums();
   scale_of(blocks, call.in[3].as<float>(), call.in[4].as<float>(), scale);
-  for (int64_t i = 0; i < blocks.sums(); ++i) {
-    const double n = count_of(attr, i / blocks.channels),
-                 rstd = static_cast<double>(call.in[3].as<float>()[i]);
-    k1[i] = static_cast<float>(static_cast<double>(call.in[5].as<float>()[i]) / n);
-    k2[i] = static_cast<float>(static_cast<double>(call.in[6].as<float>()[i]) / n * rstd);
+  for (int64_t group = 0, i = 0; group < blocks.groups; ++group) {
+    const double n = count_of(attr, group);
+    for (int64_t c = 0; c < blocks.channels; ++c, ++i) {
+      const double rstd = static_cast<double>(call.in[3].as<float>()[i]);
+      k1[i] = static_cast<float>(static_cast<double>(call.in[5].as<float>()[i]) / n);
+      k2[i] = static_cast<float>(static_cast<double>(call.in[6].as<float>()[i]) / n * rstd);
+    }
   }
   blocks.for_each_run(
       call.pool, [&](int64_t group, int64_t, int64_t row, int64_t rows, int thread) {
@@ -197,8 +200,8 @@ void fast_relu_grad_sums(const Call& call) {
            to + blocks.channels);
           run.done(dz, out);
         });
-    add_blocks(blocks, partials, sum, product,
-               [&](int64_t i) { return static_cast<double>(rstd[i]); });
+    add_runs(call.pool, blocks, partials, sum, product,
+             [&](int64_t i) { return static_cast<double>(rstd[i]); });
   };
   if (call.in.size() >= 8) sums(5, Tensor{}, Tensor{}, call.out[3]);
   sums(2, call.out[0], call.out[1], call.out[2]);
