@@ -4,6 +4,7 @@
 
 #include "compile/pipeline.h"
 #include "compile/stages.h"
+#include "config/devices.h"
 #include "models/model.h"
 #include "models/weights.h"
 
@@ -167,7 +168,8 @@ void add_fusion(Passes& passes, const ProgramRequest& r) {
   if (r.spec.config.run.fuse) {
     // A norm by fixed statistics is a scale and an offset of the convolution before it.
     if (r.infers()) passes.push_back({"fold_norm", transforms::fold_norm, false});
-    if (r.target.cuts_windows)
+    // All ranks run one program: where their devices differ, none of them cuts windows by itself.
+    if (r.target.cuts_windows && !config::mixed(r.spec.config))
       passes.push_back({"fuse_windows",
                         [takes = r.target.cuts_windows](const Program& p) {
                           return transforms::fuse_windows(p, takes);

@@ -47,6 +47,10 @@ class Cuts {
     return found == cuts_.end() ? nullptr : &found->second;
   }
   void refuse(const Window& how) { refused_.push_back(how); }
+  void refuse_all(const Eqn& e) {  // that it reads
+    for (const Var v : e.in)
+      if (of(v)) refuse(of(v)->how);
+  }
 
   void see(const Eqn& e) {
     if (e.op == Op::window) return see_window(e);
@@ -56,8 +60,7 @@ class Cuts {
     } else if (e.op == Op::attention || e.op == Op::attention_grad) {
       see_attention(e);
     } else if (!see_others(e)) {
-      for (const Var v : e.in)
-        if (of(v)) refuse(of(v)->how);
+      refuse_all(e);
     }
   }
 
@@ -74,16 +77,16 @@ class Cuts {
   void see_attention(const Eqn& e) {
     const Cut cut = *of(*std::find_if(e.in.begin(), e.in.end(), [&](Var v) { return of(v); }));
     const bool gradient = e.op == Op::attention_grad;
-    bool alike = cut.dim == program_.type(e.in[0]).rank() - 4;
+    Attention attrs = std::get<Attention>(e.attrs);
+    bool alike =
+        cut.dim == program_.type(e.in[0]).rank() - 4 && attrs.window.empty() && !attrs.packed;
     for (std::size_t i = 0; i < e.in.size(); ++i) {
       const bool tokens = i < 3 || (gradient && (i == 3 || i == 5));
       alike = alike && (tokens ? of(e.in[i]) && *of(e.in[i]) == cut : of(e.in[i]) == nullptr);
     }
-    Attention attrs = std::get<Attention>(e.attrs);
-    alike = alike && attrs.window.empty() && !attrs.packed;
     attrs.window = cut.how.size;
     attrs.shift = cut.how.shift;
-    if (!alike || !takes_(attrs, program_.type(e.in[0]))) refuse(cut.how);
+    if (!alike || !takes_(attrs, program_.type(e.in[0]))) return refuse_all(e);
     for (std::size_t i = 0; i < std::size_t{gradient ? 3U : 1U}; ++i)
       if (e.out[i] != none) cuts_[e.out[i]] = cut;
   }
@@ -93,8 +96,6 @@ class Cuts {
     switch (e.op) {
       case Op::cast:
       case Op::scale:
-      case Op::all_reduce:
-        if (e.in.size() != 1) return false;
         cuts_[e.out[0]] = *of(e.in[0]);
         return true;
       case Op::stack:
@@ -105,9 +106,10 @@ class Cuts {
           cut = *of(e.in[i]);
         }
         cut.dim += e.op == Op::stack ? 1 : -1;
+        if (cut.dim < 0) return false;
         for (const Var v : e.out)
           if (v != none) cuts_[v] = cut;
-        return cut.dim >= 0;
+        return true;
       }
       case Op::contract:
       case Op::add:

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "ir/builder.h"
+#include "models/config.h"
 
 namespace tessera::test::program_memo_test {
 namespace {
@@ -113,6 +115,26 @@ TEST(ProgramMemo, AnotherQuestionIsAnotherProgram) {
   other = c;
   other.parallel.zero = 3;
   EXPECT_NE(train, program(other, run::Goal::train, 8));
+}
+
+// An executor may cut the windows of a Swin in its attention; the ranks of a job whose devices
+// differ run one program all the same.
+TEST(ProgramMemo, DevicesThatDifferRunOneProgram) {
+  config::Config c = two_ranks();
+  c.model = models::preset("swin_micro");
+  plan::Target cuts;
+  cuts.device = "cuts";
+  cuts.cuts_windows = [](const ir::Attention&, const ir::Type&) { return true; };
+  const auto windows = [&](const plan::Target& target) {
+    const ir::Program p = run::compile(c, run::Goal::evaluate, {8}, target).program;
+    return std::count_if(p.eqns.begin(), p.eqns.end(),
+                         [](const ir::Eqn& e) { return e.op == ir::Op::window; });
+  };
+  EXPECT_GT(windows(plan::Target{}), 0);
+  EXPECT_EQ(windows(cuts), 0);
+  c.run.device = "cuda,cpu";
+  EXPECT_EQ(windows(cuts), windows(plan::Target{}));
+  EXPECT_GT(windows(cuts), 0);
 }
 
 // A program that was kept is the one that a compiler without a memory makes.

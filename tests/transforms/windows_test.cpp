@@ -89,5 +89,33 @@ TEST(FuseWindows, LeavesWindowsThatOthersRead) {
   EXPECT_EQ(ir::print(fuse_windows(p, takes_all)), ir::print(p));
 }
 
+// Messages have one order of elements on all ranks: none is sent of windows that are left out.
+TEST(FuseWindows, LeavesWindowsThatAreSent) {
+  const Program p = ir::parse(
+      "program p mesh(tp=2:model)\n"
+      "  input x : f64[2,6,8,4]{tp:P} batch \"x\"\n"
+      "  w : f64[2,4,12,4]{tp:P} = window size=[3,4] shift=[0,0] x\n"
+      "  sum : f64[2,4,12,4] = all_reduce axis=\"tp\" w\n"
+      "  back : f64[2,6,8,4] = unwindow size=[3,4] shift=[0,0] image=[6,8] sum\n"
+      "  output \"back\" = back\n");
+  EXPECT_EQ(ir::print(fuse_windows(p, takes_all)), ir::print(p));
+}
+
+// q in other windows than k and v: both stay.
+TEST(FuseWindows, LeavesWindowsThatDiffer) {
+  const Program p = ir::parse(
+      "program p mesh()\n"
+      "  input x : f64[2,6,8,2,3] batch \"x\"\n"
+      "  flat : f64[2,6,8,6] = reshape shape=[2,6,8,6] x\n"
+      "  a : f64[2,4,12,6] = window size=[3,4] shift=[0,0] flat\n"
+      "  b : f64[2,4,12,6] = window size=[3,4] shift=[1,1] flat\n"
+      "  w : f64[6,2,3] = constant value=0.5 dtype=f64 shape=[6,2,3]\n"
+      "  q : f64[2,4,12,2,3] = contract sig=\"bwtc,chd->bwthd\" a w\n"
+      "  k : f64[2,4,12,2,3] = contract sig=\"bwtc,chd->bwthd\" b w\n"
+      "  o : f64[2,4,12,2,3], _ = attention q k k\n"
+      "  output \"o\" = o\n");
+  EXPECT_EQ(ir::print(fuse_windows(p, takes_all)), ir::print(p));
+}
+
 }  // namespace
 }  // namespace tessera::transforms::windows_test

@@ -3,6 +3,7 @@
 #include "exec/cpu/norm/norm.h"
 
 #include <cmath>
+#include <limits>
 
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/reference/quantised.h"
@@ -122,14 +123,20 @@ HWY_INLINE void normalise_block(const NormRows& n, const X* x, Y* y, std::int64_
   const auto rows = [&](auto two, std::int64_t k) TESSERA_ROW_ATTR {
     constexpr int at_once = two ? 2 : 1;
     const std::int64_t at = k * n.c;
-    if (near[k] && near[k + at_once - 1])
+    if (near[k])
       normalise_rows<machine, true, at_once>(x + at, n.g, n.b, y + at, n.c, mean + k, rstd + k);
     else
       normalise_rows<machine, false, at_once>(x + at, n.g, n.b, y + at, n.c, mean + k, rstd + k);
   };
-  std::int64_t k = 0;
-  for (; k + 2 <= count; k += 2) rows(std::true_type{}, k);
-  if (k < count) rows(std::false_type{}, k);
+  // Two at a time where both are alike: no row's bits depend on its neighbour.
+  for (std::int64_t k = 0; k < count;) {
+    if (k + 1 < count && near[k] == near[k + 1]) {
+      rows(std::true_type{}, k);
+      k += 2;
+    } else {
+      rows(std::false_type{}, k++);
+    }
+  }
 }
 
 // A block of rows x whose sums are known.
@@ -141,9 +148,10 @@ HWY_INLINE void finish_block(const NormRows& n, const X* x, std::int64_t first, 
   bool near[norm_block];
   for (std::int64_t k = 0; k < count; ++k) {
     mean[k] = sums[k].sum / size;
-    // The difference is as good as a second walk unless the mean is the larger part of the squares.
+    // The difference is as good as a second walk unless the mean is the larger part of the squares,
+    // or these are more than a float holds.
     float variance = sums[k].squares / size - mean[k] * mean[k];
-    near[k] = mean[k] * mean[k] <= variance;
+    near[k] = mean[k] * mean[k] <= variance && variance <= std::numeric_limits<float>::max();
     if (!near[k]) variance = squares_around(x + k * n.c, n.c, mean[k]) / size;
     rstd[k] = 1.0f / std::sqrt(variance + n.eps);
     if (n.mean != nullptr) n.mean[first + k] = mean[k];

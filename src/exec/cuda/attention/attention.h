@@ -54,7 +54,7 @@ void short_attention(const Call& call);
 void short_attention_grad(const Call& call);
 std::int64_t short_attention_grad_bytes(const AttentionSizes& n, bool bias, const Limits& limits);
 
-// By way of copies and the plain kernels.
+// The same in windows by way of copies and the plain kernels, which take any type and size.
 void attend_copies(const Call& call, bool gradient);
 std::int64_t window_copies_bytes(const ir::Attention& attr, std::span<const ir::Type> in,
                                  bool gradient);

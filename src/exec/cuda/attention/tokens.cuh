@@ -3,6 +3,8 @@
 // 2^31 tokens.
 #pragma once
 
+#include <algorithm>
+
 #include "exec/cuda/attention/attention.h"
 
 namespace tessera::exec::cuda {

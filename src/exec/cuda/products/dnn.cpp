@@ -43,7 +43,7 @@ namespace {
 
 using std::int64_t;
 
-// As graph_handle (dnn_graph.h).
+// This name is deprecated too, as graph_handle is (dnn_graph.h).
 constexpr auto plan_handle = static_cast<cudnnBackendAttributeName_t>(400);
 
 // Whether the notes of an engine allow it: the same bits in every run unless any order will do,
