@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "ir/signature.h"
 #include "ops/table.h"
+#include "ops/windows.h"
 
 namespace tessera::ops {
 namespace {
@@ -47,30 +48,23 @@ std::string attention_grad_signature(const Attrs& attrs, int) {
                              : ",ht!s!");
 }
 
-constexpr std::int64_t most_window = std::int64_t{1} << 20;  // as op window
-
 // An attention that cuts windows itself: the shapes of q (k and v are alike), lse and bias.
 struct WindowShapes {
   Shape q, lse, bias;
 };
 WindowShapes window_shapes(const Attention& a, In in, std::size_t first_optional) {
-  CHECK(a.window.size() == 2 && a.shift.size() == 2 && in.size() >= first_optional,
-        "attention in windows has window=[rows, columns] and shift=[rows, columns]");
+  check_pair("window", a.window, 1);
+  check_shift(a.shift, a.window);
+  CHECK(in.size() >= first_optional, "attention in windows: too few operands");
   const Shape& q = in[0].shape;
   const std::size_t rank = q.size();
   CHECK(rank >= 4 && in[1].shape == q && in[2].shape == q,
         "attention in windows takes q, k and v of one image of tokens [.., i, j, h, d]: " +
             to_string(q) + ", " + to_string(in[1].shape) + ", " + to_string(in[2].shape));
   const std::int64_t rows = q[rank - 4], columns = q[rank - 3], h = q[rank - 2];
-  for (const int dim : {0, 1}) {
-    const auto i = static_cast<std::size_t>(dim);
-    CHECK(a.window[i] > 0 && a.window[i] <= most_window && q[rank - 4 + i] % a.window[i] == 0 &&
-              a.shift[i] >= 0 && a.shift[i] < a.window[i],
-          "windows " + to_string(a.window) + ", shifted by " + to_string(a.shift) +
-              ", make up an image without padding: " + to_string(q));
-  }
-  const std::int64_t t = a.window[0] * a.window[1],
-                     n = rows / a.window[0] * (columns / a.window[1]);
+  CHECK(rows % a.window[0] == 0 && columns % a.window[1] == 0,
+        "windows " + to_string(a.window) + " make up an image without padding: " + to_string(q));
+  const std::int64_t t = a.window[0] * a.window[1], n = windows(rows, columns, a.window);
   WindowShapes out{.q = q, .lse = Shape(q.begin(), q.end() - 4), .bias = {h, t, t}};
   out.lse.insert(out.lse.end(), {n, h, t});
   std::size_t next = first_optional;

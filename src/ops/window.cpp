@@ -4,33 +4,12 @@
 // tokens, c channel, n window, t token of a window.
 #include "base/check.h"
 #include "ops/table.h"
+#include "ops/windows.h"
 
 namespace tessera::ops {
 namespace {
 
 using namespace ir;
-
-constexpr std::int64_t most_window =
-    std::int64_t{1} << 20;  // of an attribute: products of four stay far from overflow
-
-void check_pair(const char* what, const Shape& pair, std::int64_t least) {
-  CHECK(pair.size() == 2, std::string(what) + " is [rows, columns]");
-  for (const std::int64_t v : pair)
-    CHECK(v >= least && v <= most_window, std::string(what) + " " + to_string(pair) +
-                                              " lies between " + std::to_string(least) +
-                                              " and 2^20");
-}
-void check_shift(const Shape& shift, const Shape& size) {
-  check_pair("shift", shift, 0);
-  CHECK(shift[0] < size[0] && shift[1] < size[1],
-        "a shift is smaller than its window: " + to_string(shift) + " of " + to_string(size));
-}
-
-// Windows along one dim; what is missing from the last one is padding.
-std::int64_t count(std::int64_t extent, std::int64_t size) { return (extent + size - 1) / size; }
-std::int64_t windows(std::int64_t h, std::int64_t w, const Shape& size) {
-  return count(h, size[0]) * count(w, size[1]);
-}
 
 Types infer_window(const Attrs& attrs, In in) {
   const Type& x = only(in);

@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 
-#include "base/index.h"
 #include "ir/builder.h"
 #include "ir/signature.h"
 #include "transforms/transforms.h"
@@ -32,7 +31,7 @@ class Cuts {
     for (const Output& out : program.outputs)
       if (const Cut* cut = of(out.var)) refuse(cut->how);
   }
-  // Whether the program can do without this window, unwindow or attention as it is.
+  // The windows that the program can do without at this window, unwindow or attention; null: none.
   const Cut* left_out(const Eqn& e) const {
     const Var v = e.op == Op::window ? e.out[0] : e.in[0];
     const Cut* cut = of(v);
