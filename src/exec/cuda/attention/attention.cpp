@@ -90,18 +90,22 @@ BatchSlices batch_slices(std::int64_t batch, std::int64_t tiles_per_sample, int 
 
 void run_attention(const Call& call) {
   const AttentionSizes n = attention_sizes(call);
-  const bool fits = short_attention_fits(n, call.in[0].dtype, call.context.limits) &&
-                    aligned(call.in.first(3)) && aligned(call.out.first(1));
-  if (fits) return short_attention(call);
+  const ir::DType dtype = call.in[0].dtype;
+  const Limits& limits = call.context.limits;
+  const bool fast = aligned(call.in.first(3)) && aligned(call.out.first(1));
+  if (fast && short_attention_fits(n, dtype, limits)) return short_attention(call);
+  if (fast && long_attention_fits(n, dtype, limits)) return long_attention(call);
   n.cuts() ? attend_copies(call, false) : plain_attention(call);
 }
 
 void run_attention_grad(const Call& call) {
   const AttentionSizes n = attention_sizes(call);
-  const bool fits = short_attention_grad_fits(n, call.in[0].dtype, call.context.limits) &&
-                    aligned(call.in.first(4)) && aligned(call.in.subspan(5, 1)) &&
+  const ir::DType dtype = call.in[0].dtype;
+  const Limits& limits = call.context.limits;
+  const bool fast = aligned(call.in.first(4)) && aligned(call.in.subspan(5, 1)) &&
                     aligned(call.out.first(call.attr<ir::Attention>().packed ? 1 : 3));
-  if (fits) return short_attention_grad(call);
+  if (fast && short_attention_grad_fits(n, dtype, limits)) return short_attention_grad(call);
+  if (fast && long_attention_grad_fits(n, dtype, limits)) return long_attention_grad(call);
   n.cuts() ? attend_copies(call, true) : plain_attention_grad(call);
 }
 
@@ -133,7 +137,9 @@ std::int64_t workspace_attention_grad(const ir::Attrs& attrs, std::span<const ir
   const std::int64_t plain = plain_attention_grad_bytes(n, bias, in[0].dtype, limits);
   if (n.cuts() && fits) return short_attention_grad_bytes(n, bias, limits);
   if (n.cuts()) return window_copies_bytes(attr, in, true) + plain;
-  return fits ? std::max(plain, short_attention_grad_bytes(n, bias, limits)) : plain;
+  if (fits) return std::max(plain, short_attention_grad_bytes(n, bias, limits));
+  const bool walks = long_attention_grad_fits(n, in[0].dtype, limits);
+  return walks ? std::max(plain, long_attention_grad_bytes(n)) : plain;
 }
 
 }  // namespace tessera::exec::cuda

@@ -1,9 +1,9 @@
-// Parts that the kernels of attention share: the sizes of a call, and the two ways to run it.
+// Parts that the kernels of attention share: the sizes of a call, and the three ways to run it.
 // `plain` takes any type, any number of tokens and any head width; `short` is for bf16 and f16
-// heads that fit into one block's shared memory. Legend: b batch (all leading dims), t query, s
-// key, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse: [b,h,t]; bias: [h,t,s]; mask:
-// [w,t,s], b % w picks one. Where attention cuts windows itself, q, k, v and o are [..,i,j,h,d],
-// and b counts the windows of all images.
+// heads that fit into one block's shared memory, `long` for those that do not. Legend: b batch (all
+// leading dims), t query, s key, h head, d head dim. q, o: [b,t,h,d]; k, v: [b,s,h,d]; lse:
+// [b,h,t]; bias: [h,t,s]; mask: [w,t,s], b % w picks one. Where attention cuts windows itself, q,
+// k, v and o are [..,i,j,h,d], and b counts the windows of all images.
 #pragma once
 
 #include "exec/cuda/kernel.h"
@@ -54,7 +54,15 @@ void short_attention(const Call& call);
 void short_attention_grad(const Call& call);
 std::int64_t short_attention_grad_bytes(const AttentionSizes& n, bool bias, const Limits& limits);
 
-// The same in windows by way of copies and the plain kernels, which take any type and size.
+// The same for the long kernels, which take what the short ones do not: heads of 32 and 64 with any
+// number of tokens, but no windows of an image.
+bool long_attention_fits(const AttentionSizes& n, ir::DType dtype, const Limits& limits);
+bool long_attention_grad_fits(const AttentionSizes& n, ir::DType dtype, const Limits& limits);
+void long_attention(const Call& call);
+void long_attention_grad(const Call& call);
+std::int64_t long_attention_grad_bytes(const AttentionSizes& n);
+
+// Attention in windows by way of copies and the plain kernels, which take any type and size.
 void attend_copies(const Call& call, bool gradient);
 std::int64_t window_copies_bytes(const ir::Attention& attr, std::span<const ir::Type> in,
                                  bool gradient);
