@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 
-#include "exec/common/pixel_table.h"
+#include "exec/common/pixel_line.h"
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
 #include "exec/cpu/simd/pixels.h"
@@ -20,21 +19,13 @@ struct PixelMap {
   std::vector<float> lines;  // of vector_pixel_lines(); empty: the table is looked up
 };
 
-// The upper parts of slope and offset have so few bits that their line is exact and only the last
-// sum rounds; the lower ones are what remains. `moved` is added to the rest of the offset.
-void set_lines(const ir::Normalise& attrs, std::size_t channel, std::size_t channels, double moved,
+void set_lines(const PixelLine& line, std::size_t channel, std::size_t channels,
                std::vector<float>& lines) {
-  const double deviation = of_channel(attrs.deviation, channel);
-  const double slope = 1 / (255 * deviation), offset = -of_channel(attrs.mean, channel) / deviation;
-  // 16 bits, and 8 of the pixel: 24.
-  const double grid = std::ldexp(1.0, std::ilogb(slope) - 15);
-  const double upper_slope = std::nearbyint(slope / grid) * grid,
-               upper_offset = std::nearbyint(offset / grid) * grid;
   for (std::size_t i = channel; i < pixel_block; i += channels) {
-    lines[i] = static_cast<float>(upper_slope);
-    lines[pixel_block + i] = static_cast<float>(upper_offset);
-    lines[2 * pixel_block + i] = static_cast<float>(slope - upper_slope);
-    lines[3 * pixel_block + i] = static_cast<float>(offset - upper_offset + moved * grid);
+    lines[i] = line.slope;
+    lines[pixel_block + i] = line.offset;
+    lines[2 * pixel_block + i] = line.slope_rest;
+    lines[3 * pixel_block + i] = line.offset_rest;
   }
 }
 
@@ -52,19 +43,15 @@ bool gives_the_table(const PixelMap& map, std::size_t channel) {
   return true;
 }
 
-// Found by trying: a value whose exact result lies very near the middle between two floats may fall
-// on the other side; then the rest of the offset is moved by a hair.
 PixelMap find_map(const ir::Normalise& attrs, std::size_t channels) {
   PixelMap map{pixel_table(attrs, channels), {}};
   if (channels == 0 || pixel_block % channels != 0) return map;
   map.lines.resize(4 * pixel_block);
   for (std::size_t channel = 0; channel < channels; ++channel) {
-    bool found = false;
-    for (int hair = 0; hair < 32 && !found; ++hair) {
-      const double moved = std::ldexp(hair % 2 == 0 ? hair / 2 : -(hair + 1) / 2, -20);
-      set_lines(attrs, channel, channels, moved, map.lines);
-      found = gives_the_table(map, channel);
-    }
+    const auto found = find_pixel_line(attrs, channel, [&](const PixelLine& line) {
+      set_lines(line, channel, channels, map.lines);
+      return gives_the_table(map, channel);
+    });
     if (found) continue;
     map.lines.clear();
     return map;

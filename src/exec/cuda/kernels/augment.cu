@@ -1,7 +1,8 @@
 // Pictures of a batch to numbers, augmented on the way, and out of a set that lies on the card. The
 // floor is the bytes: one pixel read (two where samples are mixed) and one element written per
 // value. A picture is a row of the grid, so that its draws are read once per block and no index is
-// divided by more than a width; numbers come from the table that the host computed (image.cu).
+// divided by more than a width; numbers come from the table that the host computed, the kernel's
+// parameter.
 #include <vector>
 
 #include "exec/common/augmented.h"

@@ -1,27 +1,32 @@
 // Pixels to numbers. The floor is the bytes: one read and an element of the result written per
-// value. A value is looked up in a table of 256 numbers per channel that the host computed in
-// double, so that the bits are the CPU's; it travels as the kernel's parameter.
-#include "exec/common/pixel_table.h"
+// value. A value is put into a straight line of its channel, which the host has found to give the
+// bits of the CPU's table for all 256 values (exec/common/pixel_line.h); where there is none it is
+// computed in double.
+#include <bit>
+
+#include "exec/common/pixel_line.h"
 #include "exec/cuda/elements.cuh"
 
 namespace tessera::exec::cuda {
 namespace {
 
 constexpr int image_threads = 256;
-constexpr int most_channels = 3;  // tables of so many fit into the 4 KiB of a kernel's parameters
 
-struct Tables {
-  float of[most_channels][256];
+template <int channels>
+struct Lines {
+  PixelLine of[channels] = {};
+  bool found = true;
 };
+
+__device__ __forceinline__ float on_line(const PixelLine& line, std::uint8_t pixel) {
+  const float x = pixel;
+  return __fadd_rn(__fmaf_rn(x, line.slope, line.offset),
+                   __fmaf_rn(x, line.slope_rest, line.offset_rest));
+}
 
 template <class T, int channels>
 __global__ void __launch_bounds__(image_threads)
-    normalise_by_table(const std::uint8_t* x, T* y, std::int64_t n,
-                       const __grid_constant__ Tables tables) {
-  __shared__ float shared[channels * 256];
-  for (int i = static_cast<int>(threadIdx.x); i < channels * 256; i += image_threads)
-    shared[i] = tables.of[i / 256][i % 256];
-  __syncthreads();
+    normalise_by_lines(const std::uint8_t* x, T* y, std::int64_t n, Lines<channels> lines) {
   // 4 x channels neighbouring values: whole pixels, and whole words of the operand.
   constexpr int width = 4 * channels;
   using In = Pack<std::uint8_t, 4>;
@@ -36,15 +41,17 @@ __global__ void __launch_bounds__(image_threads)
       Out out;
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        out.at[i] = narrow<T>(shared[(4 * k + i) % channels * 256 + in[k].at[i]]);
+        out.at[i] = narrow<T>(on_line(lines.of[(4 * k + i) % channels], in[k].at[i]));
       reinterpret_cast<Out*>(y)[g * channels + k] = out;
     }
   }
-  if (const std::int64_t i = groups * width + grid_thread(); i < n)
-    y[i] = narrow<T>(shared[i % channels * 256 + x[i]]);
+  const std::int64_t rest = groups * width + grid_thread();
+#pragma unroll
+  for (int k = 0; k < channels; ++k)
+    if (rest < n && rest % channels == k) y[rest] = narrow<T>(on_line(lines.of[k], x[rest]));
 }
 
-// Any number of channels and any address: the numbers themselves, computed as the table is.
+// Any number of channels and any address: the numbers themselves, computed as the CPU's table is.
 template <class T>
 __global__ void normalise_plain(const std::uint8_t* x, T* y, std::int64_t n, std::int64_t channels,
                                 std::int64_t channel, double mean, double deviation) {
@@ -54,19 +61,38 @@ __global__ void normalise_plain(const std::uint8_t* x, T* y, std::int64_t n, std
   }
 }
 
+// What a card computes of a line the host computes, too: both round each operation once.
+template <int channels>
+Lines<channels> find_lines(const ir::Normalise& attrs) {
+  const PixelTable table = pixel_table(attrs, channels);
+  Lines<channels> lines;
+  for (std::size_t channel = 0; channel < channels && lines.found; ++channel) {
+    const auto line = find_pixel_line(attrs, channel, [&](const PixelLine& a) {
+      for (int pixel = 0; pixel < 256; ++pixel) {
+        const auto x = static_cast<float>(pixel);
+        const float got = std::fma(x, a.slope, a.offset) + std::fma(x, a.slope_rest, a.offset_rest);
+        const float want = table[channel][static_cast<std::size_t>(pixel)];
+        if (std::bit_cast<std::uint32_t>(got) != std::bit_cast<std::uint32_t>(want)) return false;
+      }
+      return true;
+    });
+    lines.found = line.has_value();
+    if (line) lines.of[channel] = *line;
+  }
+  return lines;
+}
+
+// False: there are no lines.
 template <class T, int channels>
-void launch_by_table(const Call& call, std::int64_t n) {
-  const Tables& tables = call.once<Tables>([&] {
-    const PixelTable rows = pixel_table(call.attr<ir::Normalise>(), channels);
-    Tables made;
-    for (std::size_t k = 0; k < channels; ++k)
-      std::copy(rows[k].begin(), rows[k].end(), made.of[k]);
-    return made;
-  });
-  normalise_by_table<T, channels>
+bool launch_by_lines(const Call& call, std::int64_t n) {
+  const auto& lines =
+      call.once<Lines<channels>>([&] { return find_lines<channels>(call.attr<ir::Normalise>()); });
+  if (!lines.found) return false;
+  normalise_by_lines<T, channels>
       <<<grid_for(n / (4 * channels), image_threads, 4096), image_threads, 0, call.stream>>>(
-          call.in[0].as<std::uint8_t>(), call.out[0].as<T>(), n, tables);
-  launched("normalise_by_table");
+          call.in[0].as<std::uint8_t>(), call.out[0].as<T>(), n, lines);
+  launched("normalise_by_lines");
+  return true;
 }
 
 }  // namespace
@@ -78,8 +104,8 @@ void run_normalise(const Call& call) {
   if (n == 0) return;
   const bool packs = aligned_16(x.data) && reinterpret_cast<std::uintptr_t>(y.data) % 32 == 0;
   with_float(y.dtype, [&]<class T>(T) {
-    if (packs && channels == 3) return launch_by_table<T, 3>(call, n);
-    if (packs && channels == 1) return launch_by_table<T, 1>(call, n);
+    if (packs && channels == 3 && launch_by_lines<T, 3>(call, n)) return;
+    if (packs && channels == 1 && launch_by_lines<T, 1>(call, n)) return;
     const std::int64_t pixels = n / channels;
     for (std::int64_t k = 0; k < channels; ++k) {
       normalise_plain<T><<<grid_for(pixels, image_threads), image_threads, 0, call.stream>>>(
