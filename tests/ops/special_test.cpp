@@ -231,7 +231,7 @@ TEST_P(Special, PackedGradientsOfAttentionAreTheThreeSideBySide) {
   };
   for (const Sizes& n :
        {Sizes{3, 7, 2, 5, true, DType::f32}, Sizes{2, 49, 3, 32, true, DType::bf16},
-        Sizes{2, 100, 3, 64, false, DType::bf16}}) {
+        Sizes{2, 100, 3, 64, false, DType::bf16}, Sizes{1, 300, 2, 64, true, DType::f16}}) {
     const ir::Shape shape = {n.batch, n.tokens, n.heads, n.width};
     std::vector<Array> in;
     for (const char* name : {"q", "k", "v"}) in.push_back(make_normal(n.dtype, shape, name));
