@@ -21,8 +21,7 @@ struct ForwardMemory {
   __device__ mma::Tile<d> values(int turn) const { return {keys(turn).base + step_bytes(d)}; }
 };
 
-// What a warp knows of its queries: rows g and g + 8 of two tiles. The sums are of the lane's own
-// columns.
+// A warp keeps this of its queries, of rows g and g + 8 of two tiles; a lane sums its own columns.
 template <int d>
 struct Running {
   float out[2][d / 8][4] = {}, top[2][2] = {{lowest, lowest}, {lowest, lowest}}, sum[2][2] = {};

@@ -61,7 +61,7 @@ __global__ void normalise_plain(const std::uint8_t* x, T* y, std::int64_t n, std
   }
 }
 
-// What a card computes of a line the host computes, too: both round each operation once.
+// The host computes a line as the card does: both round each operation once.
 template <int channels>
 Lines<channels> find_lines(const ir::Normalise& attrs) {
   const PixelTable table = pixel_table(attrs, channels);
