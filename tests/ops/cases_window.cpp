@@ -120,7 +120,7 @@ std::vector<Case> attention_cases() {
       packed("small", {2, 7, 7, 3, 5}),
       packed("65", {2, 65, 65, 3, 64}),
       packed("197", {1, 197, 197, 2, 64}),
-      packed("300", {1, 300, 300, 2, 64}),
+      packed("300", {1, 300, 300, 2, 32}),
       packed("bias_mask", {2, 9, 9, 2, 8, 3}, true),
       packed("window_49", {3, 49, 49, 2, 32, 4}, true),
       packed("empty", {0, 7, 7, 2, 4}, true),
