@@ -149,18 +149,14 @@ if(COMPUTE_SANITIZER)
   set(dropouts dropout)
   set(bytes quantize)
   set(losses nll cross_entropy)
-  set(pixels augment resize)
-  set(normals normalise)
-  set(others ${products} ${curves} ${dropouts} ${bytes} ${losses} ${pixels} ${normals} ${pictures}
+  set(pixels augment resize normalise)
+  set(others ${products} ${curves} ${dropouts} ${bytes} ${losses} ${pixels} ${pictures}
     ${tokens} ${norms} ${moves} ${updates})
   list(TRANSFORM others PREPEND - AT 0)
-  foreach(family pictures tokens normals pixels bytes dropouts norms updates curves losses moves
+  foreach(family pictures tokens pixels bytes dropouts norms updates curves losses moves
       products others)    # the longest first
     sanitize_test(${family} ${${family}})
   endforeach()
-  # The tool is slow where a kernel's parameters are a table: beside other programs normalise has
-  # not ended after 400 s, alone it takes 16 s.
-  set_tests_properties(memcheck_normals racecheck_normals PROPERTIES RUN_SERIAL TRUE)
 else()
   message(STATUS
     "CUDA: compute-sanitizer was not found: ./check --gpu --sanitize has nothing to run")

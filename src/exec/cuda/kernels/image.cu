@@ -100,7 +100,9 @@ bool launch_by_lines(const Call& call, std::int64_t n) {
 void run_normalise(const Call& call) {
   const ir::Normalise& attrs = call.attr<ir::Normalise>();
   const Tensor &x = call.in[0], &y = call.out[0];
-  const std::int64_t n = y.elements(), channels = x.shape.back();
+  // One mean and one deviation of all channels are those of one channel, however many there are.
+  const bool alike = attrs.mean.size() == 1 && attrs.deviation.size() == 1;
+  const std::int64_t n = y.elements(), channels = alike ? 1 : x.shape.back();
   if (n == 0) return;
   const bool packs = aligned_16(x.data) && reinterpret_cast<std::uintptr_t>(y.data) % 32 == 0;
   with_float(y.dtype, [&]<class T>(T) {
