@@ -15,6 +15,7 @@ namespace tessera::run {
 // by some microseconds, which is most of a small model's time.
 struct TimedRuns {
   std::vector<double> wall_ms;               // of each run without marks
+  std::vector<double> call_ms;               // the same by this thread's clock, copies included
   std::vector<std::vector<double>> step_ms;  // of each run with them: of every step of the plan
 };
 

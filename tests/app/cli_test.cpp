@@ -197,9 +197,10 @@ TEST(Cli, JsonOnStdout) {
   EXPECT_GE(json::parse(run("models --json").out).size(), 6u);
   const json b = json::parse(
       run("bench infer --model vit_micro --batch 2 --threads 1 --repeats 2 --json").out);
-  for (const char* key : {"model", "batch", "dtype", "threads", "device", "ms", "images_per_s",
-                          "gflops", "peak_gflops", "ops"})
+  for (const char* key : {"model", "batch", "dtype", "threads", "device", "ms", "call_ms",
+                          "images_per_s", "gflops", "peak_gflops", "ops"})
     EXPECT_TRUE(b.contains(key)) << key;
+  EXPECT_GE(b["call_ms"]["min"].get<double>(), b["ms"]["min"].get<double>());
   for (const char* key : {"name", "group", "ms", "gflops", "share"})
     EXPECT_TRUE(b["ops"][0].contains(key)) << key;
   for (const auto& [arguments, wanted] : std::map<std::string, std::set<std::string>>{

@@ -3,6 +3,7 @@
 // thread; streams never wait for the legacy one.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -57,10 +58,11 @@ inline Event make_event(bool timed = false) {
 }
 // Looks for a short while before it sleeps: waking up takes longer than a small model runs.
 inline void wait_for(cudaEvent_t event, const char* what) {
-  for (int look = 0; look < 2000; ++look) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+  do {
     const cudaError_t status = ::cudaEventQuery(event);
     if (status != cudaErrorNotReady) return must(status, what);
-  }
+  } while (std::chrono::steady_clock::now() < until);
   must(::cudaEventSynchronize(event), what);
 }
 
