@@ -223,6 +223,31 @@ std::optional<ThinProduct> thin_product(const Job& job) {
   return p;
 }
 
+// The product and its gelu as one kernel, where there is one.
+std::optional<GeluProduct> gelu_product(const Job& job) {
+  const Way& way = job.way;
+  const Contraction& c = way.c;
+  const ir::DType bf16 = ir::DType::bf16;
+  std::byte* const y = job.call.out[0].data;
+  if (!y || job.call.attr<ir::Contract>().act != "gelu" || !way.fused || way.residual >= 0 ||
+      way.scales > 0 || way.wide_sums || way.turned || c.products || c.outer_steps() != 1 ||
+      c.outer_k_steps() != 1 || way.factors != bf16 || way.b_factor != bf16 || way.type != bf16 ||
+      c.k.a != 1 || c.k.b != 1 || c.n.c != 1 || c.m.c != c.n.extent)
+    return {};
+  const GeluProduct p{.a = job.a().data,
+                      .b = job.b().data,
+                      .bias = way.bias < 0 ? nullptr : job.addend(way.bias)->data,
+                      .y = y,
+                      .before = job.before,
+                      .m = c.m.extent,
+                      .n = c.n.extent,
+                      .k = c.k.extent,
+                      .a_row = c.m.a,
+                      .b_row = c.n.b};
+  if (!takes_gelu_product(p, job.call.context.limits)) return {};
+  return p;
+}
+
 // Dims of the result that every addend of the pass walks in one stride become one.
 void describe_dims(const Way& way, Finish& finish, std::span<const int> addends) {
   const auto& extents = way.c.extents;
@@ -284,7 +309,7 @@ Kept make_kept(const Call& call) {
   }
   Kept kept{.way = way_of(call.attr<ir::Contract>(), shapes, dtypes), .plan = {}};
   const Job job = job_of(call, kept.way);
-  if (thin_product(job)) return kept;
+  if (thin_product(job) || gelu_product(job)) return kept;
   kept.plan = plan_of(job, true, true);
   if (!kept.plan && job.gelu) kept.plan = plan_of(job, true, false);
   if (!kept.plan && kept.way.bias >= 0) kept.plan = plan_of(job, false, false);
@@ -306,6 +331,10 @@ void run_contract(const Call& call) {
   const Way& way = kept.way;
   if (way.c.c_elements() == 0) return;
   Job job = job_of(call, way);
+  if (const std::optional<GeluProduct> own = gelu_product(job)) {
+    multiply_gelu(*own, call.context.limits, call.stream);
+    return;
+  }
   // Another copy of the plan's memory may be aligned less far; the kernel of our own takes that.
   const BlasPlan* const plan =
       kept.plan && still_aligned(job, kept.plan->product()) ? &*kept.plan : nullptr;

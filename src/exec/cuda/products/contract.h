@@ -49,6 +49,19 @@ struct ThinProduct {
 void multiply_thin(const ThinProduct& product, ir::DType factors, ir::DType result,
                    cudaStream_t stream);
 
+// y = gelu(A B^T + bias) of bf16 factors, results and bias; A is [m, k], B [n, k], y and `before`
+// (the value before gelu) are dense [m, n].
+struct GeluProduct {
+  const void *a = nullptr, *b = nullptr;
+  const void* bias = nullptr;            // one for each column; null: none
+  void *y = nullptr, *before = nullptr;  // before null: not written
+  std::int64_t m = 1, n = 1, k = 1;
+  std::int64_t a_row = 0, b_row = 0;  // elements between rows
+};
+// Whether the card has a kernel for it that is faster than the library and a pass.
+bool takes_gelu_product(const GeluProduct& product, const Limits& limits);
+void multiply_gelu(const GeluProduct& product, const Limits& limits, cudaStream_t stream);
+
 enum class Act : int { none, gelu, gelu_tanh };
 
 struct Addend {
