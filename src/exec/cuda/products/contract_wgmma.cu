@@ -11,6 +11,8 @@
 #include <cudaTypedefs.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "base/check.h"
 #include "exec/cuda/kernels/gelu.cuh"
@@ -324,6 +326,12 @@ void launch(const GeluProduct& p, int multiprocessors, cudaStream_t stream) {
        "launch a product with gelu");
 }
 
+// For comparisons: TESSERA_CUDA_WGMMA=0 leaves these products to the library and a pass.
+bool wanted() {
+  static const char* const said = std::getenv("TESSERA_CUDA_WGMMA");
+  return !said || std::string_view(said) != "0";
+}
+
 // Whether the build has code for the features of 9.0a: the kernel is empty without.
 bool built() {
   static const bool has = [] {
@@ -343,7 +351,7 @@ bool takes_gelu_product(const GeluProduct& p, const Limits& limits) {
   const auto ceil_div = [](std::int64_t x, std::int64_t by) { return (x + by - 1) / by; };
   // Fewer tiles than these leave multiprocessors idle, where the library takes smaller ones.
   const std::int64_t tiles = ceil_div(p.m, tile_m) * ceil_div(p.n, tile_n);
-  return limits.arch == 90 && limits.shared_per_block >= shared_bytes &&
+  return limits.arch == 90 && wanted() && limits.shared_per_block >= shared_bytes &&
          tiles >= 2 * limits.multiprocessors && p.n % chunk == 0 && p.a_row % chunk == 0 &&
          p.b_row % chunk == 0 && p.k > 0 && p.m < most && p.n < most && p.k < most &&
          aligned_16(p.a) && aligned_16(p.b) && aligned_16(p.y) && aligned_16(p.before) &&
