@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include "base/check.h"
+#include "base/cpus.h"
 #include "comm/comm.h"
 
 namespace tessera::comm {
@@ -20,6 +21,10 @@ class PlainMemory final : public Memory {
                   "the system has no " + std::to_string(bytes / 1'000'000) + " MB more", "memory");
     ::madvise(at, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
     data_ = static_cast<std::byte*>(at);
+    // One thread writes the weights: their pages would all lie beside it, while threads of every
+    // node read them.
+    if (const std::vector<int> nodes = own_nodes(); nodes.size() > 1)
+      (void)interleave(data_, static_cast<std::size_t>(bytes), nodes);
   }
   ~PlainMemory() override {
     if (data_) ::munmap(data_, static_cast<std::size_t>(bytes_));

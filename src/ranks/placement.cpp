@@ -4,11 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
-#include <tuple>
 
 #include "base/check.h"
 #include "base/process.h"
@@ -16,26 +13,6 @@
 
 namespace tessera::run {
 namespace {
-
-namespace fs = std::filesystem;
-
-int number_in(const fs::path& path) {
-  int value = 0;
-  std::ifstream(path) >> value;
-  return value;
-}
-
-// The folder of a CPU holds a link to its node.
-int node_in(const fs::path& folder) {
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (name.starts_with("node") && name.find_first_not_of("0123456789", 4) == name.npos &&
-        name.size() > 4)
-      return std::stoi(name.substr(4));
-  }
-  return 0;
-}
 
 // The first part of `all` cut into `parts` parts as equal as can be, and so on.
 std::pair<std::size_t, std::size_t> part_of(std::size_t all, std::size_t parts, std::size_t i) {
@@ -55,24 +32,6 @@ std::vector<int> joined(const Cores& cores, std::pair<std::size_t, std::size_t> 
 }
 
 }  // namespace
-
-std::vector<Cpu> own_cpus() {
-  std::vector<Cpu> out;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return out;
-  for (int i = 0; i < CPU_SETSIZE; ++i) {
-    if (!CPU_ISSET(i, &set)) continue;
-    const fs::path folder = fmt::format("/sys/devices/system/cpu/cpu{}", i);
-    const int package = number_in(folder / "topology/physical_package_id"),
-              core = number_in(folder / "topology/core_id");
-    out.push_back({i, node_in(folder), package * 65536 + core});
-  }
-  std::sort(out.begin(), out.end(), [](const Cpu& a, const Cpu& b) {
-    return std::tie(a.node, a.core, a.number) < std::tie(b.node, b.core, b.number);
-  });
-  return out;
-}
 
 std::vector<std::vector<int>> share_out(const std::vector<Cpu>& cpus, int ranks, bool apart) {
   std::map<int, std::map<int, std::vector<int>>> nodes;

@@ -7,15 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/cpus.h"
 #include "comm/comm.h"
 
 namespace tessera::run {
-
-struct Cpu {
-  int number = 0;          // as the kernel counts them
-  int node = 0, core = 0;  // hyperthreads of one core have the same
-};
-std::vector<Cpu> own_cpus();  // that this process may use, by node, core and number
 
 // The CPUs of each of `ranks` ranks; empty: they are not placed. Whole NUMA nodes where there are
 // as many nodes as ranks or more, else the node's cores: those of the whole node for each of its

@@ -53,7 +53,7 @@ TEST(Placement, AJobSaysWhereItsRanksAre) {
         "run.place=" +
         how + " --out " + out.string());
     EXPECT_EQ(job.code, 0) << job.err;
-    const auto shares = tessera::run::share_out(tessera::run::own_cpus(), 2, true);
+    const auto shares = tessera::run::share_out(tessera::own_cpus(), 2, true);
     const std::string expected =
         how == "none"    ? "; cores: not placed (run.place = \"none\")"
         : shares.empty() ? "; cores: not placed (more ranks than cores)"
