@@ -107,7 +107,7 @@ TEST(ProductEnds, HaveTheBitsOfOneStepAfterTheOther) {
   for (const Act act : {Act::none, Act::gelu, Act::gelu_tanh})
     for (const int64_t m : {1, 7, 96, 301})
       for (const int64_t n : {1, 16, 37})
-        for (const int64_t k : {int64_t{33}, block, 2 * block + 5}) {
+        for (const int64_t k : {int64_t{33}, int64_t{96}, int64_t{130}, block, 2 * block + 5}) {
           expect_ends({m, n, k, act, false});
           if (act != Act::none) expect_ends({m, n, k, act, true});
         }

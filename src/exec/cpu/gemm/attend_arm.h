@@ -160,16 +160,26 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_powers(const float* row, std::int64_t
 }
 
 // The sums of values of six queries over the sums of their probabilities, 16 columns of them.
+template <int... I>
+TESSERA_BFMMLA TESSERA_ARM_INLINE void put_values_to(std::integer_sequence<int, I...>,
+                                                     const float32x4_t* sums, const float* share,
+                                                     Low* to, std::int64_t pitch) {
+  constexpr int halves = mmla_columns / 8;
+  const float32x4_t by[] = {vcombine_f32(vdup_n_f32(share[0]), vdup_n_f32(share[1])),
+                            vcombine_f32(vdup_n_f32(share[2]), vdup_n_f32(share[3])),
+                            vcombine_f32(vdup_n_f32(share[4]), vdup_n_f32(share[5]))};
+  (put_two(vmulq_f32(sums[I * 4], by[I / halves]), vmulq_f32(sums[I * 4 + 1], by[I / halves]),
+           vmulq_f32(sums[I * 4 + 2], by[I / halves]), vmulq_f32(sums[I * 4 + 3], by[I / halves]),
+           to + I / halves * 2 * pitch + I % halves * 8, pitch),
+   ...);
+}
 TESSERA_BFMMLA TESSERA_ARM_INLINE void put_values(const float32x4_t* sums, const float* share,
                                                   std::int64_t rows, Low* to, std::int64_t pitch) {
-  for (int row = 0; row < mmla_rows; row += 2) {
-    const float32x4_t by = vcombine_f32(vdup_n_f32(share[row]), vdup_n_f32(share[row + 1]));
-    for (int column = 0; column < mmla_columns; column += 8) {
-      TwoRows two;
-      for (int j = 0; j < 4; ++j) two.x[j] = vmulq_f32(sums[row / 2 * 8 + column / 2 + j], by);
-      put_two(two, to + row * pitch + column, pitch, rows - row);
-    }
-  }
+  Low room[mmla_rows * mmla_columns];
+  const bool whole = rows >= mmla_rows;
+  put_values_to(std::make_integer_sequence<int, mmla_sums / 4>(), sums, share, whole ? to : room,
+                whole ? pitch : mmla_columns);
+  if (!whole) copy_rows(room, rows, to, pitch);
 }
 
 // The scores of `tiles` times six queries in room.q.
@@ -224,20 +234,19 @@ TESSERA_BFMMLA void attend_some(const Attend& x, const AttendRoom& room, std::in
 
 template <class B, class M>
 void attend_all(const Attend& x, const AttendRoom& room, B bias, M mask) {
-  const LowPacks& packs = low_packs();
   const auto lanes = [&](const Low* from, std::int64_t used) {
     return Lanes{
         .used = used, .k = x.d, .padded = x.d, .from = from, .lane_step = x.row, .k_step = 1};
   };
   for (std::int64_t key = 0; key < x.s; key += mmla_columns)
-    packs.quads_16(lanes(x.k + key * x.row, std::min<std::int64_t>(mmla_columns, x.s - key)),
-                   room.k + key * x.d);
+    pack_mmla_columns(lanes(x.k + key * x.row, std::min<std::int64_t>(mmla_columns, x.s - key)),
+                      room.k + key * x.d);
   for (std::int64_t column = 0; column < x.d; column += mmla_columns)
     pack_values(x, column, room.keys, room.v + column * room.keys);
   for (std::int64_t first = 0; first < x.rows; first += attended_rows) {
     const std::int64_t rows = std::min<std::int64_t>(attended_rows, x.rows - first);
     for (std::int64_t row = 0; row < rows; row += mmla_rows)
-      packs.quads_6(
+      pack_mmla_rows(
           lanes(x.q + (first + row) * x.row, std::min<std::int64_t>(mmla_rows, rows - row)),
           room.q + row * x.d);
     attend_some(x, room, first, bias, mask);

@@ -34,15 +34,17 @@ TESSERA_ARM_INLINE float32x4_t twice(const float* columns, int j) {
   return vreinterpretq_f32_f64(vdupq_n_f64(both));
 }
 
-// Four registers are two rows of eight columns.
-struct TwoRows {
-  float32x4_t x[4];
-};
-TESSERA_BFMMLA TESSERA_ARM_INLINE void put_two(const TwoRows& two, Low* to, std::int64_t pitch,
-                                               std::int64_t rows) {
-  const uint32x4_t left = round_two(two.x[0], two.x[1]), right = round_two(two.x[2], two.x[3]);
-  if (rows > 0) vst1q_u16(to, vreinterpretq_u16_u32(vuzp1q_u32(left, right)));
-  if (rows > 1) vst1q_u16(to + pitch, vreinterpretq_u16_u32(vuzp2q_u32(left, right)));
+// Two rows of eight columns, which four registers hold.
+TESSERA_BFMMLA TESSERA_ARM_INLINE void put_two(float32x4_t x0, float32x4_t x1, float32x4_t x2,
+                                               float32x4_t x3, Low* to, std::int64_t pitch) {
+  const uint32x4_t left = round_two(x0, x1), right = round_two(x2, x3);
+  vst1q_u16(to, vreinterpretq_u16_u32(vuzp1q_u32(left, right)));
+  vst1q_u16(to + pitch, vreinterpretq_u16_u32(vuzp2q_u32(left, right)));
+}
+// The rows of a tile that count, from where a whole one was put.
+inline void copy_rows(const Low* tile, std::int64_t rows, Low* to, std::int64_t pitch) {
+  for (std::int64_t row = 0; row < rows; ++row, tile += mmla_columns, to += pitch)
+    std::memcpy(to, tile, mmla_columns * sizeof(Low));
 }
 
 // C scale + offset of eight columns, `least` at least; where not `scaled`, C + offset.
@@ -64,36 +66,30 @@ struct FinishColumns {
     }
     least = vdupq_n_f32(f.relu ? 0 : -std::numeric_limits<float>::infinity());
   }
-  TESSERA_ARM_INLINE TwoRows of(const float32x4_t* sums) const {
-    TwoRows out;
-    for (int j = 0; j < 4; ++j)
-      out.x[j] = scaled ? vmaxq_f32(vfmaq_f32(offset[j], sums[j], scale[j]), least)
-                        : vaddq_f32(sums[j], offset[j]);
-    return out;
+  TESSERA_ARM_INLINE float32x4_t of(float32x4_t sum, int j) const {
+    return scaled ? vmaxq_f32(vfmaq_f32(offset[j], sum, scale[j]), least)
+                  : vaddq_f32(sum, offset[j]);
   }
 };
 
-template <bool scaled>
-TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low_tile(const float32x4_t* sums, std::int64_t rows,
-                                                    const Finish& f) {
-  for (int column = 0; column < mmla_columns; column += 8) {
-    const FinishColumns<scaled> columns(f, column);
-    for (int row = 0; row < mmla_rows; row += 2)
-      put_two(columns.of(sums + row / 2 * 8 + column / 2), f.low + row * f.pitch + column, f.pitch,
-              rows - row);
-  }
+// Indices of registers are constants here and below: g++ 12 keeps sums in memory that a loop
+// counts through.
+template <bool scaled, int Column, int... Pair>
+TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low_columns(std::integer_sequence<int, Pair...>,
+                                                       const float32x4_t* sums, const Finish& f) {
+  const FinishColumns<scaled> c(f, Column);
+  constexpr int at = Column / 2;
+  (put_two(c.of(sums[Pair * 8 + at], 0), c.of(sums[Pair * 8 + at + 1], 1),
+           c.of(sums[Pair * 8 + at + 2], 2), c.of(sums[Pair * 8 + at + 3], 3),
+           f.low + 2 * Pair * f.pitch + Column, f.pitch),
+   ...);
 }
-
-// The same with gelu, which is looked up at the rounded sums.
-TESSERA_BFMMLA TESSERA_ARM_INLINE void put_gelu_tile(const float32x4_t* sums, std::int64_t rows,
-                                                     const Finish& f) {
-  Low room[mmla_rows * mmla_columns];
-  Low* const x = f.before ? f.before : room;
-  const std::int64_t pitch = f.before ? f.pitch : mmla_columns;
-  const std::uint16_t* const table = gelu_table(f.act == Act::gelu_tanh);
-  put_low_tile<false>(sums, rows, {.offset = f.offset, .low = x, .pitch = pitch});
-  for (std::int64_t row = 0; row < std::min<std::int64_t>(rows, mmla_rows); ++row)
-    look_up(table, x + row * pitch, f.low + row * f.pitch, mmla_columns);
+// A whole tile.
+template <bool scaled>
+TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low_tile(const float32x4_t* sums, const Finish& f) {
+  constexpr auto pairs = std::make_integer_sequence<int, mmla_rows / 2>();
+  put_low_columns<scaled, 0>(pairs, sums, f);
+  put_low_columns<scaled, 8>(pairs, sums, f);
 }
 // A function, since clang's vst1q_f32 is a macro that takes no pack of parameters.
 TESSERA_ARM_INLINE void store_four(float* to, float32x4_t x) { vst1q_f32(to, x); }
@@ -164,49 +160,55 @@ inline void put_low_part(const float* part, const TileOut& out, const Finish& f)
   }
 }
 
+// From one tile to the one below it.
+TESSERA_ARM_INLINE void next_tile(TileOut& out, Finish& f) {
+  out.rows -= mmla_rows;
+  out.c += mmla_rows * out.rs;
+  f.low += mmla_rows * f.pitch;
+  if (f.before) f.before += mmla_rows * f.pitch;
+  if (f.low_addend) f.low_addend += mmla_rows * f.pitch;
+}
 template <int... R>
 TESSERA_ARM_INLINE void fetch_low(std::integer_sequence<int, R...>, const Finish& f) {
   (__builtin_prefetch(f.low + R * f.pitch, 1), ...);
   if (f.low_addend) (__builtin_prefetch(f.low_addend + R * f.pitch), ...);
 }
+
+// Tiles below each other, of one kind: `scaled` is true where there is a scale or relu.
+enum class Ends { plain, scaled, more, addend, more_and_addend, part };
+template <Ends ends>
 TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low(const float32x4_t* sums, const TileOut& out,
                                                const Finish& f) {
-  constexpr auto all = std::make_integer_sequence<int, mmla_sums>();
-  const bool more = out.beta != 0, rows = more || f.low_addend;
-  float part[mmla_rows * mmla_columns];
-  if (out.cols < mmla_columns || (rows && f.act != Act::none)) {
-    spread(all, sums, part);
-    return put_low_part(part, out, f);
+  if constexpr (ends == Ends::plain || ends == Ends::scaled) {
+    Low room[mmla_rows * mmla_columns];
+    const bool whole = out.rows >= mmla_rows;
+    Finish to = f;
+    if (!whole) {
+      to.low = room;
+      to.pitch = mmla_columns;
+    }
+    put_low_tile<ends == Ends::scaled>(sums, to);
+    if (!whole) copy_rows(room, out.rows, f.low, f.pitch);
+  } else if constexpr (ends == Ends::part) {
+    float part[mmla_rows * mmla_columns];
+    spread(std::make_integer_sequence<int, mmla_sums>(), sums, part);
+    put_low_part(part, out, f);
+  } else {
+    put_rows_low<ends != Ends::addend, ends != Ends::more>(sums, out, f);
   }
-  if (rows) {
-    if (!more) return put_rows_low<false, true>(sums, out, f);
-    return f.low_addend ? put_rows_low<true, true>(sums, out, f)
-                        : put_rows_low<true, false>(sums, out, f);
-  }
-  if (f.act != Act::none) return put_gelu_tile(sums, out.rows, f);
-  f.scale || f.relu ? put_low_tile<true>(sums, out.rows, f)
-                    : put_low_tile<false>(sums, out.rows, f);
 }
-
-// Tiles below each other.
-TESSERA_BFMMLA inline void tile_low_bfmmla(std::int64_t k, const void* a, const void* b,
-                                           const TileOut& tiles, const Finish& finish) {
+template <Ends ends>
+TESSERA_BFMMLA void tiles_low(std::int64_t k, const void* a, const void* b, TileOut out, Finish f) {
   constexpr auto rows = std::make_integer_sequence<int, mmla_rows>();
-  TileOut out = tiles;
-  Finish f = finish;
   while (out.rows > 0) {
     out.next.fetch_share();
     fetch_low(rows, f);
     if (out.beta != 0) fetch_rows(rows, out);
     float32x4_t sums[mmla_sums];
     TESSERA_MMLA_SUMS("bfmmla", "8h", sums, k / 4, a, b);
-    put_low(sums, out, f);
+    put_low<ends>(sums, out, f);
     a = static_cast<const Low*>(a) + k * mmla_rows;
-    out.rows -= mmla_rows;
-    out.c += mmla_rows * out.rs;
-    f.low += mmla_rows * f.pitch;
-    if (f.before) f.before += mmla_rows * f.pitch;
-    if (f.low_addend) f.low_addend += mmla_rows * f.pitch;
+    next_tile(out, f);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "exec/cpu/gemm/attend_arm.h"
 #include "exec/cpu/gemm/f32_arm.h"
 #include "exec/cpu/gemm/finish_arm.h"
+#include "exec/cpu/gemm/gelu_arm.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/mmla_arm.h"
 
@@ -73,9 +74,6 @@ TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const T
   }
 }
 
-void pack_rows(const Lanes& lanes, void* panel) { low_packs().quads_6(lanes, panel); }
-void pack_columns(const Lanes& lanes, void* panel) { low_packs().quads_16(lanes, panel); }
-
 // One to three numbers, and zeros behind them.
 TESSERA_ARM_INLINE uint16x4_t load_few(const Low* from, int64_t n) {
   return vcreate_u16(from[0] | (n > 1 ? std::uint64_t{from[1]} << 16 : 0) |
@@ -122,8 +120,8 @@ constexpr Micro bfmmla_micro{.name = "bfmmla",
                              .k_block = 768,
                              .a_block = most_a_block,
                              .walks = true,
-                             .pack_a = pack_rows,
-                             .pack_b = pack_columns,
+                             .pack_a = pack_mmla_rows,
+                             .pack_b = pack_mmla_columns,
                              .tile = tile_bfmmla,
                              .tile_low = tile_low_bfmmla,
                              .pack_pieces = pack_pieces,

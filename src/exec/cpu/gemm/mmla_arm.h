@@ -121,4 +121,38 @@ TESSERA_ARM_INLINE int32x4_t mmla_row(const int32x4_t* sums, int r, int q) {
   return vreinterpretq_s32_s64(r % 2 == 0 ? vzip1q_s64(x, y) : vzip2q_s64(x, y));
 }
 
+// Two lanes of a panel of bf16: eight numbers of each, which are two groups.
+TESSERA_ARM_INLINE void pack_two(const Low* first, const Low* second, Low* to, std::int64_t pitch) {
+  const uint64x2_t x = vreinterpretq_u64_u16(vld1q_u16(first)),
+                   y = vreinterpretq_u64_u16(vld1q_u16(second));
+  vst1q_u16(to, vreinterpretq_u16_u64(vzip1q_u64(x, y)));
+  vst1q_u16(to + pitch, vreinterpretq_u16_u64(vzip2q_u64(x, y)));
+}
+// Whole panels of lanes whose k numbers, a multiple of eight, follow each other. All lanes move
+// along at once. Rows are too short for the machine to see that they follow, so those of the
+// second panel from here are fetched, into the second-level cache: the first has too few fetches
+// under way for loads beside them. False: not such lanes, and nothing was done.
+template <int... Pair>
+TESSERA_ARM_INLINE bool pack_lanes(std::integer_sequence<int, Pair...>, const Lanes& l, Low* to) {
+  constexpr int lanes = 2 * sizeof...(Pair), pitch = 4 * lanes;
+  if (l.used < lanes || l.k_step != 1 || l.k % 8 != 0 || l.padded != l.k) return false;
+  const Low* from = static_cast<const Low*>(l.from);
+  const std::int64_t step = l.lane_step;
+  for (std::int64_t p = 0; p < l.k; p += 8, from += 8, to += 2 * pitch) {
+    if (p % 32 == 0)
+      for (std::int64_t lane = 2 * lanes; lane < 3 * lanes; ++lane)
+        __builtin_prefetch(from + lane * step, 0, 2);
+    (pack_two(from + 2 * Pair * step, from + (2 * Pair + 1) * step, to + 8 * Pair, pitch), ...);
+  }
+  return true;
+}
+inline void pack_mmla_rows(const Lanes& l, void* panel) {
+  constexpr auto pairs = std::make_integer_sequence<int, mmla_rows / 2>();
+  if (!pack_lanes(pairs, l, static_cast<Low*>(panel))) low_packs().quads_6(l, panel);
+}
+inline void pack_mmla_columns(const Lanes& l, void* panel) {
+  constexpr auto pairs = std::make_integer_sequence<int, mmla_columns / 2>();
+  if (!pack_lanes(pairs, l, static_cast<Low*>(panel))) low_packs().quads_16(l, panel);
+}
+
 }  // namespace tessera::exec::cpu
