@@ -161,10 +161,14 @@ template <class T>
 void run_tiles(const Call& call, const ContractJob& job) {
   const Lowering& l = job.lowering;
   const bool direct = job.direct(), in_tiles = finishes_in_tiles<T>(job);
+  const bool recut = in_tiles && micro<T>().a_block > 0;
   const bool whole =
-      direct && call.threading != Threading::rows && call.threading != Threading::heads;
-  const TileSize size = whole ? larger_tiles(l, call.pool.size()) : TileSize{l.m_tile, l.n_tile};
-  const int64_t chunk = l.chunk(), slot = l.m_tile * l.n_tile, pitch = sums_pitch(l),
+      (direct || recut) && call.threading != Threading::rows && call.threading != Threading::heads;
+  const TileSize size = !whole  ? TileSize{l.m_tile, l.n_tile}
+                        : recut ? finished_tiles(l, micro<T>(), call.pool.size())
+                                : larger_tiles(l, call.pool.size());
+  const int64_t chunk = l.chunk(), slot = l.m_tile * l.n_tile,
+                pitch = ceil_div(size.n, panel_columns) * panel_columns,
                 slots = l.k_chunks - (direct ? 1 : 0);
   float* const partials = call.shared_scratch<float>();
   float* const z = direct ? (job.z ? job.z : job.y).template as<float>() : nullptr;

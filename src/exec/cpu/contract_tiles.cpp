@@ -70,6 +70,35 @@ TileSize larger_tiles(const Lowering& l, int threads) {
   return size;
 }
 
+TileSize finished_tiles(const Lowering& l, const Micro& micro, int threads) {
+  constexpr int64_t most_rows = 264, tries = 6;
+  const int64_t m = l.m.extent, n = l.n.extent, k = l.k.extent, rows = micro.rows,
+                room = l.m_tile * sums_pitch(l);
+  // In numbers of k that a register tile multiplies (Neoverse V1): its end takes as long as 32, a
+  // row's number is packed as fast as 0.1 are multiplied, and a task begins in the time of 2,000.
+  const auto cost = [&](TileSize s) {
+    const auto panels = static_cast<double>(ceil_div(s.m, rows)),
+               columns = static_cast<double>(ceil_div(s.n, micro.columns));
+    const auto long_k = static_cast<double>(k);
+    return panels * (columns * (long_k + 32) + 0.1 * static_cast<double>(rows) * long_k) + 2000;
+  };
+  TileSize best{l.m_tile, l.n_tile};
+  double least = 0;
+  const int64_t m_parts = ceil_div(m, most_rows), n_parts = ceil_div(n, most_columns);
+  for (int64_t i = m_parts; i < m_parts + tries; ++i)
+    for (int64_t j = n_parts; j < n_parts + tries; ++j) {
+      const TileSize s{std::min(m, ceil_div(ceil_div(m, i), rows) * rows),
+                       std::min(n, ceil_div(ceil_div(n, j), panel_columns) * panel_columns)};
+      if (k > micro.k_block && s.m * ceil_div(s.n, panel_columns) * panel_columns > room) continue;
+      const int64_t tasks = l.outer_steps() * ceil_div(m, s.m) * ceil_div(n, s.n);
+      const double time = static_cast<double>(ceil_div(tasks, threads)) * cost(s);
+      if (least > 0 && time >= least) continue;
+      least = time;
+      best = s;
+    }
+  return best;
+}
+
 Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in, bool low,
                         bool whole_k) {
   Lowering out{analyse_contraction(sig, in)};

@@ -128,29 +128,46 @@ TESSERA_ARM_INLINE float scale_and_max(float* row, std::int64_t n, float scale, 
   return vmaxvq_f32(vmaxq_f32(most, other));
 }
 
-// 2^x for x <= 0, at least 2^-126. Relative error 2e-7. Adding 1.5 * 2^23 + 127 rounds to an
-// integer and leaves it where an exponent has it after a shift.
-TESSERA_ARM_INLINE float32x4_t power_of_two(float32x4_t x) {
-  const float32x4_t shift = vdupq_n_f32(12583039.0f);
-  x = vmaxq_f32(x, vdupq_n_f32(-126));
-  const float32x4_t shifted = vaddq_f32(x, shift), r = vsubq_f32(x, vsubq_f32(shifted, shift)),
-                    r2 = vmulq_f32(r, r);
-  const auto pair = [r](float low, float high) { return vfmaq_n_f32(vdupq_n_f32(low), r, high); };
-  const float32x4_t p = vfmaq_f32(
-      pair(1.00000012f, 0.693146944f),
-      vfmaq_f32(pair(0.240221202f, 0.0555071346f), pair(0.00967554562f, 0.00132764818f), r2), r2);
-  return vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(shifted), 23)));
+// The powers of two of a row of scores are relative to 2^base, base an integer, and at least
+// 2^-126 of that. Adding `shift` rounds to an integer, takes base from it and leaves it where an
+// exponent has it after a shift to the left.
+struct PowersOfTwo {
+  float32x4_t shift, least;
+
+  TESSERA_ARM_INLINE explicit PowersOfTwo(float base)
+      : shift(vdupq_n_f32(12583039.0f - base)), least(vdupq_n_f32(base - 126)) {}
+  // Relative error 3e-6.
+  TESSERA_ARM_INLINE float32x4_t of(float32x4_t x) const {
+    x = vmaxq_f32(x, least);
+    const float32x4_t shifted = vaddq_f32(x, shift), r = vsubq_f32(x, vsubq_f32(shifted, shift)),
+                      r2 = vmulq_f32(r, r);
+    const auto pair = [r](float low, float high) { return vfmaq_n_f32(vdupq_n_f32(low), r, high); };
+    const float32x4_t p =
+        vfmaq_f32(pair(0.999999285f, 0.693121791f),
+                  vfmaq_n_f32(pair(0.240247443f, 0.0559178591f), r2, 0.0095701022f), r2);
+    return vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(shifted), 23)));
+  }
+};
+// The base of a row's powers from its greatest score. Where that is beyond what PowersOfTwo can
+// round, the row is moved by it.
+inline float move_base(float most, float* row, std::int64_t n, float* moved_by) {
+  const float base = std::nearbyint(most);
+  *moved_by = 0;
+  if (std::abs(base) <= 1 << 20) return base;
+  for (std::int64_t i = 0; i < n; ++i) row[i] -= base;
+  *moved_by = base;
+  return 0;
 }
 
 // Two rows of scores become powers of two in a panel, which has the two side by side; their sums.
 TESSERA_BFMMLA TESSERA_ARM_INLINE void put_powers(const float* row, std::int64_t pitch,
-                                                  std::int64_t keys, const float* most, Low* to,
+                                                  std::int64_t keys, const float* base, Low* to,
                                                   float* sum) {
-  const float32x4_t most0 = vdupq_n_f32(most[0]), most1 = vdupq_n_f32(most[1]);
+  const PowersOfTwo first(base[0]), second(base[1]);
   float32x4_t sum0 = vdupq_n_f32(0), sum1 = sum0;
   for (std::int64_t key = 0; key < keys; key += 4, to += mmla_rows * 4) {
-    const float32x4_t p0 = power_of_two(vsubq_f32(vld1q_f32(row + key), most0)),
-                      p1 = power_of_two(vsubq_f32(vld1q_f32(row + pitch + key), most1));
+    const float32x4_t p0 = first.of(vld1q_f32(row + key)),
+                      p1 = second.of(vld1q_f32(row + pitch + key));
     sum0 = vaddq_f32(sum0, p0);
     sum1 = vaddq_f32(sum1, p1);
     vst1q_u16(to, vreinterpretq_u16_u32(round_two(p0, p1)));
@@ -215,20 +232,23 @@ TESSERA_BFMMLA void attend_some(const Attend& x, const AttendRoom& room, std::in
   const std::int64_t rows = std::min<std::int64_t>(attended_rows, x.rows - first);
   const int tiles = static_cast<int>((rows + mmla_rows - 1) / mmla_rows);
   multiply_keys(x, room, tiles);
-  float most[attended_rows], sum[attended_rows];
-  for (std::int64_t row = 0; row < tiles * mmla_rows; ++row) {
-    const std::int64_t at = (first + std::min(row, rows - 1)) * x.s;  // the last for missing ones
-    most[row] = scale_and_max(room.scores + row * room.pitch, x.s, x.scale * log2_of_e,
-                              moved(bias, at), moved(mask, at));
+  // Powers are taken two rows at a time; a row behind the last has any scores.
+  float base[attended_rows] = {}, moved_by[attended_rows], sum[attended_rows] = {};
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* const scores = room.scores + row * room.pitch;
+    const std::int64_t at = (first + row) * x.s;
+    const float most =
+        scale_and_max(scores, x.s, x.scale * log2_of_e, moved(bias, at), moved(mask, at));
+    base[row] = move_base(most, scores, x.s, moved_by + row);
   }
-  for (std::int64_t row = 0; row < tiles * mmla_rows; row += 2)
-    put_powers(room.scores + row * room.pitch, room.pitch, room.keys, most + row,
+  for (std::int64_t row = 0; row < rows; row += 2)
+    put_powers(room.scores + row * room.pitch, room.pitch, room.keys, base + row,
                room.p + row / mmla_rows * mmla_rows * room.keys + row % mmla_rows * 4, sum + row);
   if (x.lse)
     for (std::int64_t row = 0; row < rows; ++row)
-      x.lse[first + row] = most[row] * ln_of_2 + std::log(sum[row]);
+      x.lse[first + row] = (base[row] + moved_by[row]) * ln_of_2 + std::log(sum[row]);
   if (!x.o) return;
-  for (std::int64_t row = 0; row < tiles * mmla_rows; ++row) sum[row] = 1 / sum[row];
+  for (std::int64_t row = 0; row < rows; ++row) sum[row] = 1 / sum[row];
   multiply_values(x, room, tiles, first, sum);
 }
 
