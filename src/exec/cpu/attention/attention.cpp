@@ -277,15 +277,42 @@ void attention_grad(const Call& call) {
     const bool last = first + block >= n.t;
     float *const dq_sums = room.sums, *const dk_sums = room.sums + block * n.d,
                  *const dv_sums = dk_sums + n.s * n.d;
+    std::array<float, most_block> dots;
+    row_dots(d_o + q_at, o + q_at, rows, n.d, row, dots.data());
+    const Addend bias = addend(in.bias, (head * n.t + first) * n.s),
+                 mask = addend(in.mask, (batch % in.windows * n.t + first) * n.s);
+    const float* const lse_rows = lse + (batch * n.h + head) * n.t + first;
+    const auto of_head = [&](T* gradient, int64_t at) {
+      return gradient ? gradient + at : nullptr;
+    };
+    if constexpr (low)
+      if (rows == n.t && micro_low().attend_grad &&
+          micro_low().attend_grad({.q = in.q + q_at,
+                                   .k = in.k + k_at,
+                                   .v = v + k_at,
+                                   .d_o = d_o + q_at,
+                                   .lse = lse_rows,
+                                   .dots = dots.data(),
+                                   .dq = of_head(to.dq, batch * n.t * to.row + head * n.d),
+                                   .dk = of_head(to.dk, dk_at),
+                                   .dv = of_head(to.dv, dk_at),
+                                   .bias_sum = sum,
+                                   .row = row,
+                                   .to_row = to.row,
+                                   .t = n.t,
+                                   .s = n.s,
+                                   .d = n.d,
+                                   .scale = in.scale,
+                                   .bias = bias,
+                                   .mask = mask,
+                                   .room = room.packed,
+                                   .room_bytes = static_cast<int64_t>(kept.bytes())}))
+        return;
     gemm<T>(rows, n.s, n.d, in.scale, in.q + q_at, row, 1, in.k + k_at, 1, row, 0, room.p, n.s, 1,
             room.packed);
     gemm<T>(rows, n.s, n.d, 1, d_o + q_at, row, 1, v + k_at, 1, row, 0, room.ds, n.s, 1,
             room.packed);
-    std::array<float, most_block> dots;
-    row_dots(d_o + q_at, o + q_at, rows, n.d, row, dots.data());
-    score_gradients({room.p, rows, n.s}, addend(in.bias, (head * n.t + first) * n.s),
-                    addend(in.mask, (batch % in.windows * n.t + first) * n.s),
-                    lse + (batch * n.h + head) * n.t + first, dots.data(), room.ds);
+    score_gradients({room.p, rows, n.s}, bias, mask, lse_rows, dots.data(), room.ds);
     if (sum) vector_add(sum + first * n.s, room.ds, sum + first * n.s, rows * n.s);
     const T *const p = factor<T>(room.p, rows * n.s, room.low_p), *const ds =
                                                                       factor<T>(room.ds, rows * n.s,

@@ -43,15 +43,16 @@ struct AttendRoom {
   }
 };
 
-// 16 columns of values: groups of four keys, zeros behind the last key.
-inline void pack_values(const Attend& x, std::int64_t column, std::int64_t keys, Low* to) {
+// 16 columns of tokens `row` elements apart: groups of four tokens, zeros behind the last one.
+inline void pack_tokens(const Low* from, std::int64_t row, std::int64_t tokens, std::int64_t padded,
+                        Low* to) {
   static constexpr Low none[mmla_columns] = {};
-  for (std::int64_t key = 0; key < keys; key += 4) {
-    const Low* row[4];
-    for (int i = 0; i < 4; ++i) row[i] = key + i < x.s ? x.v + (key + i) * x.row + column : none;
+  for (std::int64_t token = 0; token < padded; token += 4) {
+    const Low* at[4];
+    for (int i = 0; i < 4; ++i) at[i] = token + i < tokens ? from + (token + i) * row : none;
     for (int half = 0; half < mmla_columns; half += 8, to += 32) {
-      const uint16x8_t r0 = vld1q_u16(row[0] + half), r1 = vld1q_u16(row[1] + half),
-                       r2 = vld1q_u16(row[2] + half), r3 = vld1q_u16(row[3] + half);
+      const uint16x8_t r0 = vld1q_u16(at[0] + half), r1 = vld1q_u16(at[1] + half),
+                       r2 = vld1q_u16(at[2] + half), r3 = vld1q_u16(at[3] + half);
       const uint16x8_t even = vzip1q_u16(r0, r2), odd = vzip1q_u16(r1, r3),
                        even_up = vzip2q_u16(r0, r2), odd_up = vzip2q_u16(r1, r3);
       vst1q_u16(to, vzip1q_u16(even, odd));
@@ -60,6 +61,24 @@ inline void pack_values(const Attend& x, std::int64_t column, std::int64_t keys,
       vst1q_u16(to + 24, vzip2q_u16(even_up, odd_up));
     }
   }
+}
+// Tokens as rows of the left factor, or as columns of the right one.
+inline Lanes token_lanes(const Low* from, std::int64_t row, std::int64_t tokens, std::int64_t d) {
+  return {.used = tokens, .k = d, .padded = d, .from = from, .lane_step = row, .k_step = 1};
+}
+inline void pack_keys(const Low* from, std::int64_t row, std::int64_t tokens, std::int64_t d,
+                      Low* to) {
+  for (std::int64_t key = 0; key < tokens; key += mmla_columns)
+    pack_mmla_columns(
+        token_lanes(from + key * row, row, std::min<std::int64_t>(mmla_columns, tokens - key), d),
+        to + key * d);
+}
+inline void pack_queries(const Low* from, std::int64_t row, std::int64_t tokens, std::int64_t d,
+                         Low* to) {
+  for (std::int64_t query = 0; query < tokens; query += mmla_rows)
+    pack_mmla_rows(
+        token_lanes(from + query * row, row, std::min<std::int64_t>(mmla_rows, tokens - query), d),
+        to + query * d);
 }
 
 // Four addends of scores.
@@ -199,15 +218,18 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_values(const float32x4_t* sums, const
   if (!whole) copy_rows(room, rows, to, pitch);
 }
 
-// The scores of `tiles` times six queries in room.q.
-TESSERA_BFMMLA inline void multiply_keys(const Attend& x, const AttendRoom& room, int tiles) {
+// Products of `tiles` times six packed queries with s packed keys of d numbers each: rows `pitch`
+// apart, of whole panels.
+TESSERA_BFMMLA inline void multiply_keys(const Low* queries, const Low* keys, int tiles,
+                                         std::int64_t s, std::int64_t d, float* to,
+                                         std::int64_t pitch) {
   constexpr auto all = std::make_integer_sequence<int, mmla_sums>();
-  for (std::int64_t key = 0; key < x.s; key += mmla_columns)
+  for (std::int64_t key = 0; key < s; key += mmla_columns)
     for (int tile = 0; tile < tiles; ++tile) {
       float32x4_t sums[mmla_sums];
-      const void *const a = room.q + tile * mmla_rows * x.d, *const b = room.k + key * x.d;
-      TESSERA_MMLA_SUMS("bfmmla", "8h", sums, x.d / 4, a, b);
-      spread(all, sums, room.scores + tile * mmla_rows * room.pitch + key, room.pitch);
+      const void *const a = queries + tile * mmla_rows * d, *const b = keys + key * d;
+      TESSERA_MMLA_SUMS("bfmmla", "8h", sums, d / 4, a, b);
+      spread(all, sums, to + tile * mmla_rows * pitch + key, pitch);
     }
 }
 // The results of queries from `first` on, whose probabilities are in room.p; those of a query sum
@@ -231,7 +253,7 @@ TESSERA_BFMMLA void attend_some(const Attend& x, const AttendRoom& room, std::in
                                 M mask) {
   const std::int64_t rows = std::min<std::int64_t>(attended_rows, x.rows - first);
   const int tiles = static_cast<int>((rows + mmla_rows - 1) / mmla_rows);
-  multiply_keys(x, room, tiles);
+  multiply_keys(room.q, room.k, tiles, x.s, x.d, room.scores, room.pitch);
   // Powers are taken two rows at a time; a row behind the last has any scores.
   float base[attended_rows] = {}, moved_by[attended_rows], sum[attended_rows] = {};
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -254,44 +276,39 @@ TESSERA_BFMMLA void attend_some(const Attend& x, const AttendRoom& room, std::in
 
 template <class B, class M>
 void attend_all(const Attend& x, const AttendRoom& room, B bias, M mask) {
-  const auto lanes = [&](const Low* from, std::int64_t used) {
-    return Lanes{
-        .used = used, .k = x.d, .padded = x.d, .from = from, .lane_step = x.row, .k_step = 1};
-  };
-  for (std::int64_t key = 0; key < x.s; key += mmla_columns)
-    pack_mmla_columns(lanes(x.k + key * x.row, std::min<std::int64_t>(mmla_columns, x.s - key)),
-                      room.k + key * x.d);
+  pack_keys(x.k, x.row, x.s, x.d, room.k);
   for (std::int64_t column = 0; column < x.d; column += mmla_columns)
-    pack_values(x, column, room.keys, room.v + column * room.keys);
+    pack_tokens(x.v + column, x.row, x.s, room.keys, room.v + column * room.keys);
   for (std::int64_t first = 0; first < x.rows; first += attended_rows) {
-    const std::int64_t rows = std::min<std::int64_t>(attended_rows, x.rows - first);
-    for (std::int64_t row = 0; row < rows; row += mmla_rows)
-      pack_mmla_rows(
-          lanes(x.q + (first + row) * x.row, std::min<std::int64_t>(mmla_rows, rows - row)),
-          room.q + row * x.d);
+    pack_queries(x.q + first * x.row, x.row, std::min<std::int64_t>(attended_rows, x.rows - first),
+                 x.d, room.q);
     attend_some(x, room, first, bias, mask);
   }
 }
-template <class B>
-void attend_with(const Attend& x, const AttendRoom& room, B bias) {
-  if (x.mask.wide)
-    attend_all(x, room, bias, x.mask.wide);
-  else if (x.mask.low)
-    attend_all(x, room, bias, x.mask.low);
+// Calls body(bias, mask) with what the addends point to.
+template <class Body>
+void with_addends(Addend bias, Addend mask, const Body& body) {
+  const auto with_bias = [&](auto b) {
+    if (mask.wide)
+      body(b, mask.wide);
+    else if (mask.low)
+      body(b, mask.low);
+    else
+      body(b, NoAddend{});
+  };
+  if (bias.wide)
+    with_bias(bias.wide);
+  else if (bias.low)
+    with_bias(bias.low);
   else
-    attend_all(x, room, bias, NoAddend{});
+    with_bias(NoAddend{});
 }
 
 inline bool attend_bfmmla(const Attend& x) {
   if (x.s == 0 || x.d == 0 || x.d % mmla_columns != 0) return false;
   const AttendRoom room(x);
   if (room.bytes > x.room_bytes) return false;
-  if (x.bias.wide)
-    attend_with(x, room, x.bias.wide);
-  else if (x.bias.low)
-    attend_with(x, room, x.bias.low);
-  else
-    attend_with(x, room, NoAddend{});
+  with_addends(x.bias, x.mask, [&](auto bias, auto mask) { attend_all(x, room, bias, mask); });
   return true;
 }
 

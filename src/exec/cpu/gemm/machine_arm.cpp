@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "exec/cpu/gemm/attend_arm.h"
+#include "exec/cpu/gemm/attend_grad_arm.h"
 #include "exec/cpu/gemm/f32_arm.h"
 #include "exec/cpu/gemm/finish_arm.h"
 #include "exec/cpu/gemm/gelu_arm.h"
@@ -125,7 +126,8 @@ constexpr Micro bfmmla_micro{.name = "bfmmla",
                              .tile = tile_bfmmla,
                              .tile_low = tile_low_bfmmla,
                              .pack_pieces = pack_pieces,
-                             .attend = attend_bfmmla};
+                             .attend = attend_bfmmla,
+                             .attend_grad = attend_grad_bfmmla};
 
 void pack_f32_a(const Lanes& l, void* panel) {
   if (l.used == f32_rows && l.k_step == 1)

@@ -113,6 +113,21 @@ struct Attend {
   std::int64_t room_bytes = 0;
 };
 
+// The gradient of such a head, all t queries of it: dq, dk and dv, whose tokens are `to_row`
+// elements apart; null: nobody reads it. dS is added to bias_sum, dense rows of f32, unless that is
+// null. `dots` has the sum of d_o * o of each query.
+struct AttendGrad {
+  const Low *q = nullptr, *k = nullptr, *v = nullptr, *d_o = nullptr;
+  const float *lse = nullptr, *dots = nullptr;
+  Low *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  float* bias_sum = nullptr;
+  std::int64_t row = 0, to_row = 0, t = 0, s = 0, d = 0;
+  float scale = 1;
+  Addend bias, mask;
+  void* room = nullptr;  // of the calling thread, 64-byte aligned
+  std::int64_t room_bytes = 0;
+};
+
 struct Micro {
   std::string_view name;
   std::int64_t rows = 0, columns = 0;     // of the register tile
@@ -141,6 +156,7 @@ struct Micro {
                       void* panel) = nullptr;
   // False: it does not take these sizes, and nothing was done. Null: it takes none.
   bool (*attend)(const Attend& head) = nullptr;
+  bool (*attend_grad)(const AttendGrad& head) = nullptr;
   // Around the tiles of one product, on its thread; may be null.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;

@@ -1,0 +1,174 @@
+// The gradient of one head of an attention in bf16 with BFMMLA (Micro::attend_grad). Scores and
+// the slopes of P are computed for a few queries at a time; P and dS stay, rounded, and are turned
+// six rows at a time for the products that sum over queries. The formulas are in
+// attention/attention.cpp.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "exec/cpu/gemm/attend_arm.h"
+#include "exec/cpu/gemm/finish_arm.h"
+#include "exec/cpu/gemm/micro.h"
+#include "exec/cpu/gemm/mmla_arm.h"
+
+namespace tessera::exec::cpu {
+
+// Where things lie in a thread's room. Products sum over `queries` and `keys`: tokens, and zeros
+// behind them up to whole groups.
+struct AttendGradRoom {
+  std::int64_t queries, keys, pitch;  // of a row of P, dS and scores
+  Low *k, *v, *q, *d_o;               // panels from which scores and slopes are multiplied
+  Low *of_q, *of_k, *of_d_o;          // tokens that are summed over
+  Low *p, *ds, *turned;
+  float *scores, *slopes;
+  std::int64_t bytes;
+
+  AttendGradRoom(const AttendGrad& x)
+      : queries((x.t + 3) / 4 * 4),
+        keys((x.s + 7) / 8 * 8),
+        pitch((x.s + mmla_columns - 1) / mmla_columns * mmla_columns) {
+    Low* at = static_cast<Low*>(x.room);
+    const auto take = [&at](std::int64_t n) { return std::exchange(at, at + (n + 31) / 32 * 32); };
+    k = take(pitch * x.d);
+    v = take(pitch * x.d);
+    q = take(attended_rows * x.d);
+    d_o = take(attended_rows * x.d);
+    of_q = take(queries * x.d);
+    of_k = take(keys * x.d);
+    of_d_o = take(queries * x.d);
+    p = take(queries * pitch);
+    ds = take(queries * pitch);
+    turned = take(mmla_rows * std::max(queries, keys));
+    scores = reinterpret_cast<float*>(take(2 * attended_rows * pitch));
+    slopes = reinterpret_cast<float*>(take(2 * attended_rows * pitch));
+    bytes = (at - static_cast<Low*>(x.room)) * static_cast<std::int64_t>(sizeof(Low));
+  }
+};
+
+// Four numbers of a row of P and of dS.
+struct PandSlope {
+  float32x4_t p, ds;
+};
+TESSERA_BFMMLA TESSERA_ARM_INLINE void put_four(Low* to, float32x4_t x) {
+  vst1_u16(to, vget_low_u16(vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(x))));
+}
+// One row: P = 2^(score - lse), all in units of log2, and dS = P (slope - dot).
+template <class B, class M>
+TESSERA_BFMMLA TESSERA_ARM_INLINE void put_gradients(const AttendGrad& x,
+                                                     const AttendGradRoom& room, std::int64_t row,
+                                                     const float* scores, const float* slopes,
+                                                     B bias, M mask) {
+  const PowersOfTwo powers(0);
+  const float scale = x.scale * log2_of_e;
+  const float32x4_t lse = vdupq_n_f32(x.lse[row] * log2_of_e), dot = vdupq_n_f32(x.dots[row]);
+  Low *const p_to = room.p + row * room.pitch, *const ds_to = room.ds + row * room.pitch;
+  float* const sum = x.bias_sum ? x.bias_sum + row * x.s : nullptr;
+  const auto gradient = [&](float32x4_t score, std::int64_t at) {
+    const float32x4_t p = powers.of(vsubq_f32(score, lse));
+    return PandSlope{p, vmulq_f32(p, vsubq_f32(vld1q_f32(slopes + at), dot))};
+  };
+  const auto scaled = [&](std::int64_t at) { return vmulq_n_f32(vld1q_f32(scores + at), scale); };
+  std::int64_t i = 0;
+  for (; i + 4 <= x.s; i += 4) {
+    const PandSlope four = gradient(plus(plus(scaled(i), bias, i), mask, i), i);
+    if (sum) vst1q_f32(sum + i, vaddq_f32(vld1q_f32(sum + i), four.ds));
+    put_four(p_to + i, four.p);
+    put_four(ds_to + i, four.ds);
+  }
+  if (i < x.s) {
+    const std::int64_t left = x.s - i;
+    const PandSlope four =
+        gradient(plus_last(plus_last(scaled(i), bias, x.s, left), mask, x.s, left), i);
+    float p[4] = {}, ds[4] = {}, all[4];
+    vst1q_f32(all, four.p);
+    std::copy_n(all, left, p);
+    vst1q_f32(all, four.ds);
+    std::copy_n(all, left, ds);
+    for (std::int64_t j = 0; sum && j < left; ++j) sum[i + j] += ds[j];
+    put_four(p_to + i, vld1q_f32(p));
+    put_four(ds_to + i, vld1q_f32(ds));
+    i += 4;
+  }
+  if (i < room.keys) vst1_u16(ds_to + i, vdup_n_u16(0));
+}
+
+// 16 columns at a time: `rows` rows of a packed panel with `groups` groups of tokens, times scale.
+TESSERA_BFMMLA inline void multiply_tokens(const Low* panel, const Low* tokens, std::int64_t groups,
+                                           std::int64_t rows, std::int64_t d, float scale, Low* to,
+                                           std::int64_t pitch) {
+  const float all[mmla_rows] = {scale, scale, scale, scale, scale, scale};
+  for (std::int64_t column = 0; column < d; column += mmla_columns) {
+    float32x4_t sums[mmla_sums];
+    const void *const a = panel, *const b = tokens + column * groups * 4;
+    TESSERA_MMLA_SUMS("bfmmla", "8h", sums, groups, a, b);
+    put_values(sums, all, rows, to + column, pitch);
+  }
+}
+// Gradients of keys or values: the columns of `from`, which has a row for every query, with tokens.
+inline void multiply_turned(const AttendGrad& x, const AttendGradRoom& room, const Low* from,
+                            const Low* tokens, float scale, Low* to) {
+  for (std::int64_t key = 0; key < x.s; key += mmla_rows) {
+    const std::int64_t rows = std::min<std::int64_t>(mmla_rows, x.s - key);
+    low_packs().quads_6({.used = rows,
+                         .k = room.queries,
+                         .padded = room.queries,
+                         .from = from + key,
+                         .lane_step = 1,
+                         .k_step = room.pitch},
+                        room.turned);
+    multiply_tokens(room.turned, tokens, room.queries / 4, rows, x.d, scale, to + key * x.to_row,
+                    x.to_row);
+  }
+}
+
+template <class B, class M>
+TESSERA_BFMMLA void attend_grad_rows(const AttendGrad& x, const AttendGradRoom& room, B bias,
+                                     M mask) {
+  for (std::int64_t first = 0; first < x.t; first += attended_rows) {
+    const std::int64_t rows = std::min<std::int64_t>(attended_rows, x.t - first);
+    const int tiles = static_cast<int>((rows + mmla_rows - 1) / mmla_rows);
+    pack_queries(x.q + first * x.row, x.row, rows, x.d, room.q);
+    pack_queries(x.d_o + first * x.row, x.row, rows, x.d, room.d_o);
+    multiply_keys(room.q, room.k, tiles, x.s, x.d, room.scores, room.pitch);
+    multiply_keys(room.d_o, room.v, tiles, x.s, x.d, room.slopes, room.pitch);
+    for (std::int64_t row = 0; row < rows; ++row)
+      put_gradients(x, room, first + row, room.scores + row * room.pitch,
+                    room.slopes + row * room.pitch, moved(bias, (first + row) * x.s),
+                    moved(mask, (first + row) * x.s));
+  }
+}
+
+inline bool attend_grad_bfmmla(const AttendGrad& x) {
+  if (x.t == 0 || x.s == 0 || x.d == 0 || x.d % mmla_columns != 0) return false;
+  const AttendGradRoom room(x);
+  if (room.bytes > x.room_bytes) return false;
+  pack_keys(x.k, x.row, x.s, x.d, room.k);
+  pack_keys(x.v, x.row, x.s, x.d, room.v);
+  for (std::int64_t column = 0; column < x.d; column += mmla_columns) {
+    pack_tokens(x.q + column, x.row, x.t, room.queries, room.of_q + column * room.queries);
+    pack_tokens(x.k + column, x.row, x.s, room.keys, room.of_k + column * room.keys);
+    pack_tokens(x.d_o + column, x.row, x.t, room.queries, room.of_d_o + column * room.queries);
+  }
+  with_addends(x.bias, x.mask,
+               [&](auto bias, auto mask) { attend_grad_rows(x, room, bias, mask); });
+  const std::int64_t end = x.t * room.pitch, none = (room.queries - x.t) * room.pitch;
+  std::fill_n(room.p + end, none, Low{0});
+  std::fill_n(room.ds + end, none, Low{0});
+  if (x.dv) multiply_turned(x, room, room.p, room.of_d_o, 1, x.dv);
+  if (x.dk) multiply_turned(x, room, room.ds, room.of_q, x.scale, x.dk);
+  for (std::int64_t row = 0; x.dq && row < x.t; row += mmla_rows) {
+    const std::int64_t rows = std::min<std::int64_t>(mmla_rows, x.t - row);
+    pack_mmla_rows(token_lanes(room.ds + row * room.pitch, room.pitch, rows, room.keys),
+                   room.turned);
+    multiply_tokens(room.turned, room.of_k, room.keys / 4, rows, x.d, x.scale,
+                    x.dq + row * x.to_row, x.to_row);
+  }
+  return true;
+}
+
+}  // namespace tessera::exec::cpu
