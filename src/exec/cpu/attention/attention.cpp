@@ -251,6 +251,30 @@ void add_gradient(int64_t m, int64_t n, int64_t k, float alpha, const T* a, int6
   }
 }
 
+// All queries of a head by the machine's own kernel. False: it has none for these sizes.
+bool machine_gradient(const Scores<Low>& in, const Low* v, const Low* d_o,
+                      const HeadGradients<Low>& to, const Sizes& n, int64_t batch, int64_t head,
+                      AttendGrad x) {
+  if (!micro_low().attend_grad) return false;
+  const auto moved = [](Low* to_all, int64_t by) { return to_all ? to_all + by : nullptr; };
+  const int64_t q_at = n.q_at(batch, head), k_at = n.k_at(batch, head),
+                dk_at = batch * n.s * to.row + head * n.d;
+  x.q = in.q + q_at;
+  x.k = in.k + k_at;
+  x.v = v + k_at;
+  x.d_o = d_o + q_at;
+  x.dq = moved(to.dq, batch * n.t * to.row + head * n.d);
+  x.dk = moved(to.dk, dk_at);
+  x.dv = moved(to.dv, dk_at);
+  x.row = n.row();
+  x.to_row = to.row;
+  x.t = n.t;
+  x.s = n.s;
+  x.d = n.d;
+  x.scale = in.scale;
+  return micro_low().attend_grad(x);
+}
+
 template <class T>
 void attention_grad(const Call& call) {
   constexpr bool low = std::is_same_v<T, Low>;
@@ -282,31 +306,15 @@ void attention_grad(const Call& call) {
     const Addend bias = addend(in.bias, (head * n.t + first) * n.s),
                  mask = addend(in.mask, (batch % in.windows * n.t + first) * n.s);
     const float* const lse_rows = lse + (batch * n.h + head) * n.t + first;
-    const auto of_head = [&](T* gradient, int64_t at) {
-      return gradient ? gradient + at : nullptr;
-    };
     if constexpr (low)
-      if (rows == n.t && micro_low().attend_grad &&
-          micro_low().attend_grad({.q = in.q + q_at,
-                                   .k = in.k + k_at,
-                                   .v = v + k_at,
-                                   .d_o = d_o + q_at,
-                                   .lse = lse_rows,
-                                   .dots = dots.data(),
-                                   .dq = of_head(to.dq, batch * n.t * to.row + head * n.d),
-                                   .dk = of_head(to.dk, dk_at),
-                                   .dv = of_head(to.dv, dk_at),
-                                   .bias_sum = sum,
-                                   .row = row,
-                                   .to_row = to.row,
-                                   .t = n.t,
-                                   .s = n.s,
-                                   .d = n.d,
-                                   .scale = in.scale,
-                                   .bias = bias,
-                                   .mask = mask,
-                                   .room = room.packed,
-                                   .room_bytes = static_cast<int64_t>(kept.bytes())}))
+      if (rows == n.t && machine_gradient(in, v, d_o, to, n, batch, head,
+                                          {.lse = lse_rows,
+                                           .dots = dots.data(),
+                                           .bias_sum = sum,
+                                           .bias = bias,
+                                           .mask = mask,
+                                           .room = room.packed,
+                                           .room_bytes = static_cast<int64_t>(kept.bytes())}))
         return;
     gemm<T>(rows, n.s, n.d, in.scale, in.q + q_at, row, 1, in.k + k_at, 1, row, 0, room.p, n.s, 1,
             room.packed);

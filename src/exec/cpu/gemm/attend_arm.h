@@ -117,6 +117,12 @@ TESSERA_ARM_INLINE const T* moved(const T* x, std::int64_t by) {
   return x + by;
 }
 
+// Which of four lanes are the first `n`.
+TESSERA_ARM_INLINE uint32x4_t first_lanes(std::int64_t n) {
+  static constexpr std::uint32_t lane[4] = {0, 1, 2, 3};
+  return vcltq_u32(vld1q_u32(lane), vdupq_n_u32(static_cast<std::uint32_t>(n)));
+}
+
 // A row of scores gets scale and addends; its greatest number.
 template <class B, class M>
 TESSERA_ARM_INLINE float scale_and_max(float* row, std::int64_t n, float scale, B bias, M mask) {
@@ -134,13 +140,10 @@ TESSERA_ARM_INLINE float scale_and_max(float* row, std::int64_t n, float scale, 
   }
   for (; i + 4 <= n; i += 4) most = vmaxq_f32(most, take(i));
   if (i < n) {
-    static constexpr std::uint32_t lane[4] = {0, 1, 2, 3};
     const std::int64_t left = n - i;
     const float32x4_t v =
         plus_last(plus_last(vmulq_n_f32(vld1q_f32(row + i), scale), bias, n, left), mask, n, left);
-    const uint32x4_t there =
-        vcltq_u32(vld1q_u32(lane), vdupq_n_u32(static_cast<std::uint32_t>(left)));
-    const float32x4_t padded = vbslq_f32(there, v, vdupq_n_f32(least));
+    const float32x4_t padded = vbslq_f32(first_lanes(left), v, vdupq_n_f32(least));
     vst1q_f32(row + i, padded);
     most = vmaxq_f32(most, padded);
   }

@@ -58,7 +58,7 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_four(Low* to, float32x4_t x) {
   vst1_u16(to, vget_low_u16(vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(x))));
 }
 // One row: P = 2^(score - lse), all in units of log2, and dS = P (slope - dot).
-template <class B, class M>
+template <bool summed, class B, class M>
 TESSERA_BFMMLA TESSERA_ARM_INLINE void put_gradients(const AttendGrad& x,
                                                      const AttendGradRoom& room, std::int64_t row,
                                                      const float* scores, const float* slopes,
@@ -67,16 +67,25 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_gradients(const AttendGrad& x,
   const float scale = x.scale * log2_of_e;
   const float32x4_t lse = vdupq_n_f32(x.lse[row] * log2_of_e), dot = vdupq_n_f32(x.dots[row]);
   Low *const p_to = room.p + row * room.pitch, *const ds_to = room.ds + row * room.pitch;
-  float* const sum = x.bias_sum ? x.bias_sum + row * x.s : nullptr;
+  float* const sum = summed ? x.bias_sum + row * x.s : nullptr;
   const auto gradient = [&](float32x4_t score, std::int64_t at) {
     const float32x4_t p = powers.of(vsubq_f32(score, lse));
     return PandSlope{p, vmulq_f32(p, vsubq_f32(vld1q_f32(slopes + at), dot))};
   };
   const auto scaled = [&](std::int64_t at) { return vmulq_n_f32(vld1q_f32(scores + at), scale); };
+  const auto four_at = [&](std::int64_t at) {
+    const PandSlope four = gradient(plus(plus(scaled(at), bias, at), mask, at), at);
+    if (summed) vst1q_f32(sum + at, vaddq_f32(vld1q_f32(sum + at), four.ds));
+    return four;
+  };
   std::int64_t i = 0;
+  for (; i + 8 <= x.s; i += 8) {
+    const PandSlope first = four_at(i), second = four_at(i + 4);
+    vst1q_u16(p_to + i, vreinterpretq_u16_u32(round_two(first.p, second.p)));
+    vst1q_u16(ds_to + i, vreinterpretq_u16_u32(round_two(first.ds, second.ds)));
+  }
   for (; i + 4 <= x.s; i += 4) {
-    const PandSlope four = gradient(plus(plus(scaled(i), bias, i), mask, i), i);
-    if (sum) vst1q_f32(sum + i, vaddq_f32(vld1q_f32(sum + i), four.ds));
+    const PandSlope four = four_at(i);
     put_four(p_to + i, four.p);
     put_four(ds_to + i, four.ds);
   }
@@ -84,14 +93,13 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_gradients(const AttendGrad& x,
     const std::int64_t left = x.s - i;
     const PandSlope four =
         gradient(plus_last(plus_last(scaled(i), bias, x.s, left), mask, x.s, left), i);
-    float p[4] = {}, ds[4] = {}, all[4];
-    vst1q_f32(all, four.p);
-    std::copy_n(all, left, p);
-    vst1q_f32(all, four.ds);
-    std::copy_n(all, left, ds);
-    for (std::int64_t j = 0; sum && j < left; ++j) sum[i + j] += ds[j];
-    put_four(p_to + i, vld1q_f32(p));
-    put_four(ds_to + i, vld1q_f32(ds));
+    const uint32x4_t there = first_lanes(left);
+    const float32x4_t none = vdupq_n_f32(0);
+    float ds[4];
+    vst1q_f32(ds, four.ds);
+    for (std::int64_t j = 0; summed && j < left; ++j) sum[i + j] += ds[j];
+    put_four(p_to + i, vbslq_f32(there, four.p, none));
+    put_four(ds_to + i, vbslq_f32(there, four.ds, none));
     i += 4;
   }
   if (i < room.keys) vst1_u16(ds_to + i, vdup_n_u16(0));
@@ -126,7 +134,7 @@ inline void multiply_turned(const AttendGrad& x, const AttendGradRoom& room, con
   }
 }
 
-template <class B, class M>
+template <bool summed, class B, class M>
 TESSERA_BFMMLA void attend_grad_rows(const AttendGrad& x, const AttendGradRoom& room, B bias,
                                      M mask) {
   for (std::int64_t first = 0; first < x.t; first += attended_rows) {
@@ -136,10 +144,11 @@ TESSERA_BFMMLA void attend_grad_rows(const AttendGrad& x, const AttendGradRoom& 
     pack_queries(x.d_o + first * x.row, x.row, rows, x.d, room.d_o);
     multiply_keys(room.q, room.k, tiles, x.s, x.d, room.scores, room.pitch);
     multiply_keys(room.d_o, room.v, tiles, x.s, x.d, room.slopes, room.pitch);
-    for (std::int64_t row = 0; row < rows; ++row)
-      put_gradients(x, room, first + row, room.scores + row * room.pitch,
-                    room.slopes + row * room.pitch, moved(bias, (first + row) * x.s),
-                    moved(mask, (first + row) * x.s));
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t at = row * room.pitch, addend = (first + row) * x.s;
+      put_gradients<summed>(x, room, first + row, room.scores + at, room.slopes + at,
+                            moved(bias, addend), moved(mask, addend));
+    }
   }
 }
 
@@ -154,8 +163,10 @@ inline bool attend_grad_bfmmla(const AttendGrad& x) {
     pack_tokens(x.k + column, x.row, x.s, room.keys, room.of_k + column * room.keys);
     pack_tokens(x.d_o + column, x.row, x.t, room.queries, room.of_d_o + column * room.queries);
   }
-  with_addends(x.bias, x.mask,
-               [&](auto bias, auto mask) { attend_grad_rows(x, room, bias, mask); });
+  with_addends(x.bias, x.mask, [&](auto bias, auto mask) {
+    x.bias_sum ? attend_grad_rows<true>(x, room, bias, mask)
+               : attend_grad_rows<false>(x, room, bias, mask);
+  });
   const std::int64_t end = x.t * room.pitch, none = (room.queries - x.t) * room.pitch;
   std::fill_n(room.p + end, none, Low{0});
   std::fill_n(room.ds + end, none, Low{0});

@@ -137,7 +137,7 @@ TESSERA_BFMMLA inline void tiles_gelu(std::int64_t k, const void* a, const void*
     look.from_pitch = rounded.pitch * bytes;
     look.to = f.low;
     a = static_cast<const Low*>(a) + k * mmla_rows;
-    // What no tile follows is looked up at once.
+    // A tile that no other follows is looked up at once.
     if (out.rows <= mmla_rows || look.groups < 0)
       for (std::int64_t row = 0; row < std::min<std::int64_t>(out.rows, mmla_rows); ++row)
         look_up(table, rounded.low + row * rounded.pitch, f.low + row * f.pitch, mmla_columns);
