@@ -143,16 +143,20 @@ Scratch scratch_of(const Lowering& l, bool direct) {
 template <class T>
 void pack_matrices(const Call& call, const Lowering& l, const Tensor& b, T* to) {
   const PackedMatrices matrices(l);
-  const int64_t panels = ceil_div(matrices.n, panel_columns);
+  // Columns that lie side by side are read two lines at a time, where enough threads have some.
+  const int64_t all_panels =
+                    matrices.count * l.outer_k_steps() * ceil_div(matrices.n, panel_columns),
+                at_once = l.n.b == 1 && all_panels >= 4 * call.pool.size() ? 2 : 1,
+                columns = at_once * panel_columns, panels = ceil_div(matrices.n, columns);
   std::vector<Run> outer;
   for (const Run& run : l.outer)
     if (run.b != 0) outer.push_back(run);
   call.pool.parallel_for(matrices.count * l.outer_k_steps() * panels, [&](int64_t task, int) {
-    const int64_t matrix = task / panels, n0 = task % panels * panel_columns;
+    const int64_t matrix = task / panels, n0 = task % panels * columns;
     const int64_t from = offsets(outer, matrix / l.outer_k_steps()).b +
                          offsets(l.outer_k, matrix % l.outer_k_steps()).b;
-    gemm_pack_b<T>(matrices.k, n0, std::min(panel_columns, matrices.n - n0), b.as<T>() + from,
-                   l.k.b, l.n.b, to + matrix * matrices.elements<T>());
+    gemm_pack_b<T>(matrices.k, n0, std::min(columns, matrices.n - n0), b.as<T>() + from, l.k.b,
+                   l.n.b, to + matrix * matrices.elements<T>());
   });
 }
 

@@ -47,19 +47,10 @@ struct AttendRoom {
 inline void pack_tokens(const Low* from, std::int64_t row, std::int64_t tokens, std::int64_t padded,
                         Low* to) {
   static constexpr Low none[mmla_columns] = {};
-  for (std::int64_t token = 0; token < padded; token += 4) {
+  for (std::int64_t token = 0; token < padded; token += 4, to += 4 * mmla_columns) {
     const Low* at[4];
     for (int i = 0; i < 4; ++i) at[i] = token + i < tokens ? from + (token + i) * row : none;
-    for (int half = 0; half < mmla_columns; half += 8, to += 32) {
-      const uint16x8_t r0 = vld1q_u16(at[0] + half), r1 = vld1q_u16(at[1] + half),
-                       r2 = vld1q_u16(at[2] + half), r3 = vld1q_u16(at[3] + half);
-      const uint16x8_t even = vzip1q_u16(r0, r2), odd = vzip1q_u16(r1, r3),
-                       even_up = vzip2q_u16(r0, r2), odd_up = vzip2q_u16(r1, r3);
-      vst1q_u16(to, vzip1q_u16(even, odd));
-      vst1q_u16(to + 8, vzip2q_u16(even, odd));
-      vst1q_u16(to + 16, vzip1q_u16(even_up, odd_up));
-      vst1q_u16(to + 24, vzip2q_u16(even_up, odd_up));
-    }
+    pack_four_rows(at, to);
   }
 }
 // Tokens as rows of the left factor, or as columns of the right one.

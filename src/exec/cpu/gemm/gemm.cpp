@@ -83,7 +83,7 @@ void pack_panels(const Micro& micro, Pack pack, const Lanes& all, int64_t elemen
     for (int64_t lane = 0; lane < all.used; lane += width)
       pack({.used = std::min(width, all.used - lane),
             .k = size,
-            .padded = micro.padded(size),
+            .padded = k + size < all.k ? size : all.padded - k,
             .from = from + (lane * all.lane_step + k * all.k_step) * element,
             .lane_step = all.lane_step,
             .k_step = all.k_step},
@@ -218,14 +218,14 @@ template <class T>
 void gemm_pack_b(int64_t k, int64_t n0, int64_t n_size, const T* b, int64_t rs_b, int64_t cs_b,
                  T* packed) {
   const Micro& kernel = micro<T>();
-  for (int64_t j = n0; j < n0 + n_size; j += kernel.columns)
-    kernel.pack_b({.used = std::min(kernel.columns, n0 + n_size - j),
-                   .k = k,
-                   .padded = padded_k<T>(k),
-                   .from = b + j * cs_b,
-                   .lane_step = cs_b,
-                   .k_step = rs_b},
-                  packed + j * padded_k<T>(k));
+  pack_panels(kernel, kernel.pack_b,
+              {.used = n_size,
+               .k = k,
+               .padded = padded_k<T>(k),
+               .from = b + n0 * cs_b,
+               .lane_step = cs_b,
+               .k_step = rs_b},
+              sizeof(T), kernel.columns, kernel.b_bytes, bytes(packed + n0 * padded_k<T>(k)));
 }
 
 template <class T>

@@ -146,13 +146,39 @@ TESSERA_ARM_INLINE bool pack_lanes(std::integer_sequence<int, Pair...>, const La
   }
   return true;
 }
+// 16 lanes that lie side by side, four rows of them: one group of each lane.
+TESSERA_ARM_INLINE void pack_four_rows(const Low* const* row, Low* to) {
+  for (int half = 0; half < mmla_columns; half += 8, to += 32) {
+    const uint16x8_t r0 = vld1q_u16(row[0] + half), r1 = vld1q_u16(row[1] + half),
+                     r2 = vld1q_u16(row[2] + half), r3 = vld1q_u16(row[3] + half);
+    const uint16x8_t even = vzip1q_u16(r0, r2), odd = vzip1q_u16(r1, r3),
+                     even_up = vzip2q_u16(r0, r2), odd_up = vzip2q_u16(r1, r3);
+    vst1q_u16(to, vzip1q_u16(even, odd));
+    vst1q_u16(to + 8, vzip2q_u16(even, odd));
+    vst1q_u16(to + 16, vzip1q_u16(even_up, odd_up));
+    vst1q_u16(to + 24, vzip2q_u16(even_up, odd_up));
+  }
+}
+// Whole panels of columns that lie side by side; rows are too far apart for the machine to fetch
+// them by itself. False: not such columns, and nothing was done.
+inline bool pack_columns_beside(const Lanes& l, Low* to) {
+  if (l.used < mmla_columns || l.lane_step != 1 || l.k % 4 != 0 || l.padded != l.k) return false;
+  const Low* from = static_cast<const Low*>(l.from);
+  for (std::int64_t p = 0; p < l.k; p += 4, from += 4 * l.k_step, to += 4 * mmla_columns) {
+    const Low* const row[4] = {from, from + l.k_step, from + 2 * l.k_step, from + 3 * l.k_step};
+    for (int i = 0; i < 4; ++i) __builtin_prefetch(row[i] + 16 * l.k_step, 0, 2);
+    pack_four_rows(row, to);
+  }
+  return true;
+}
 inline void pack_mmla_rows(const Lanes& l, void* panel) {
   constexpr auto pairs = std::make_integer_sequence<int, mmla_rows / 2>();
   if (!pack_lanes(pairs, l, static_cast<Low*>(panel))) low_packs().quads_6(l, panel);
 }
 inline void pack_mmla_columns(const Lanes& l, void* panel) {
   constexpr auto pairs = std::make_integer_sequence<int, mmla_columns / 2>();
-  if (!pack_lanes(pairs, l, static_cast<Low*>(panel))) low_packs().quads_16(l, panel);
+  Low* const to = static_cast<Low*>(panel);
+  if (!pack_lanes(pairs, l, to) && !pack_columns_beside(l, to)) low_packs().quads_16(l, panel);
 }
 
 }  // namespace tessera::exec::cpu
