@@ -3,16 +3,67 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
 
 namespace tessera {
+namespace {
+
+// Cores that this process had when it began; ranks that are placed later share them out.
+const int cores_at_start = available_cores();
+
+// Workers of all pools of this process that do not sleep.
+std::atomic<int>& awake() {
+  static std::atomic<int> workers{0};
+  return workers;
+}
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");  // a moment; `yield` takes none
+#endif
+}
+
+// Watches until ready(), for about as long as a system takes to wake a thread; whether it is.
+// Programs of others may want this core too, so it is offered at every turn: a thread that yields
+// where nobody waits goes on at once. One that lost its core sleeps the next times, since a system
+// gives a core to a thread that wakes sooner than to one that yielded.
+template <class Ready>
+bool watch(int workers, const Ready& ready) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::microseconds longest{100}, lost{50};
+  constexpr int sleeps = 256;
+  thread_local int sleeps_left = 0;
+  static const int processes = std::max(1, launched_here());
+  const int now_awake = awake().load(std::memory_order_relaxed);
+  if (!cores_for_all(now_awake, workers, processes, cores_at_start)) return ready();
+  if (sleeps_left > 0) {
+    --sleeps_left;
+    return ready();
+  }
+  Clock::time_point now = Clock::now();
+  for (const Clock::time_point until = now + longest; now < until;) {
+    for (int i = 0; i < 16; ++i, relax())
+      if (ready()) return true;
+    ::sched_yield();
+    const Clock::time_point before = std::exchange(now, Clock::now());
+    if (now - before > lost) sleeps_left = sleeps;
+  }
+  return ready();
+}
+
+}  // namespace
 
 ThreadPool::ThreadPool(int threads) {
   try {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+    for (int i = 1; i < threads; ++i)
+      workers_.emplace_back([this, i, threads] { work(i, threads - 1); });
   } catch (const std::exception& error) {  // of threads, or of memory for them
     stop();
     throw Error(ErrorKind::memory,
@@ -40,6 +91,7 @@ void ThreadPool::parallel_for(std::int64_t tasks,
     for (std::int64_t i = 0; i < tasks; ++i) body(i, 0);
     return;
   }
+  bool asleep = false;
   {
     std::lock_guard lock(mutex_);
     body_ = &body;
@@ -47,11 +99,15 @@ void ThreadPool::parallel_for(std::int64_t tasks,
     next_ = 0;
     busy_ = static_cast<int>(workers_.size());
     ++round_;
+    asleep = asleep_ > 0;
   }
-  wake_.notify_all();
+  if (asleep) wake_.notify_all();
   drain(0);
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return busy_ == 0; });
+  const auto done = [this] { return busy_.load(std::memory_order_acquire) == 0; };
+  if (!watch(size() - 1, done)) {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, done);
+  }
   body_ = nullptr;
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
@@ -67,18 +123,39 @@ void ThreadPool::drain(int thread) {
   }
 }
 
-void ThreadPool::work(int thread) {
+void ThreadPool::work(int thread, int workers) {
+  ++awake();
   for (std::uint64_t seen = 0;;) {
-    {
+    const auto called = [&] {
+      return stop_.load(std::memory_order_relaxed) ||
+             round_.load(std::memory_order_acquire) != seen;
+    };
+    if (!watch(workers, called)) {
+      --awake();
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stop_ || round_ != seen; });
-      if (stop_) return;
-      seen = round_;
+      ++asleep_;
+      wake_.wait(lock, called);
+      --asleep_;
+      ++awake();
     }
+    if (stop_) break;
+    seen = round_.load(std::memory_order_acquire);
     drain(thread);
-    std::lock_guard lock(mutex_);
-    if (--busy_ == 0) done_.notify_one();
+    if (busy_.fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
+    { std::lock_guard lock(mutex_); }  // the caller either saw it or sleeps by now
+    done_.notify_one();
   }
+  --awake();
+}
+
+bool cores_for_all(int awake, int workers, int processes, int cores) {
+  return std::int64_t{processes} * awake * (workers + 1) <= std::int64_t{cores} * workers;
+}
+
+int launched_here() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})
+    if (const char* text = std::getenv(name); text && std::atoi(text) > 0) return std::atoi(text);
+  return 0;
 }
 
 int available_cores() {

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
-#include "base/threads.h"  // defines: available_cores
+#include "base/threads.h"  // defines: available_cores, launched_here
 #include "config/fields.h"
 
 namespace tessera::config {
@@ -16,8 +15,7 @@ namespace {
 
 // Ranks that share this machine's cores: what a launcher says, or all.
 std::int64_t ranks_here(const Config& config) {
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})
-    if (const char* text = std::getenv(name); text && std::atoi(text) > 0) return std::atoi(text);
+  if (const int told = launched_here(); told > 0) return told;
   return std::max<std::int64_t>(1, config.run.np);
 }
 

@@ -118,13 +118,14 @@ TEST(ProductEnds, TileLowHasTheBitsOfTile) {
   const exec::cpu::Micro& micro = exec::cpu::micro<Low>();
   if (!micro.tile_low) GTEST_SKIP() << "this machine's tiles are not finished";
   std::mt19937 random(11);
-  const int64_t k = 40, columns = micro.columns;
+  const int64_t k = micro.padded(40), columns = micro.columns;
   const std::vector<Low> a = numbers<Low>(micro.rows * k, random),
                          b = numbers<Low>(columns * k, random),
                          addend = numbers<Low>(micro.rows * columns, random);
   const std::vector<float> c = numbers<float>(micro.rows * columns, random),
                            scale = numbers<float>(columns, random),
                            offset = numbers<float>(columns, random);
+  if (micro.begin) micro.begin();
   for (int64_t rows = 1; rows <= micro.rows; ++rows)
     for (const int64_t cols : {int64_t{1}, int64_t{9}, columns})
       for (int flags = 0; flags < 16; ++flags) {
@@ -158,6 +159,7 @@ TEST(ProductEnds, TileLowHasTheBitsOfTile) {
         EXPECT_EQ(want, low) << rows << " x " << cols << ", case " << flags;
         EXPECT_EQ(kept, c) << "C was written, case " << flags;
       }
+  if (micro.end) micro.end();
 }
 
 TEST(ProductEnds, BothF32MicroKernelsHaveTheSameBits) {

@@ -1,19 +1,16 @@
 // bf16 micro-kernels of x86-64: AMX tiles, and the dot products of AVX-512-BF16. Functions are
 // compiled for their instructions and called only where the processor and the system have them.
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
+#include "exec/cpu/gemm/amx_x86.h"
+#include "exec/cpu/gemm/attend_x86.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/x86.h"
 
-#define TESSERA_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
 #define TESSERA_AVX512_BF16 \
   __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
-#define TESSERA_AMX \
-  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma,amx-tile,amx-bf16")))
 
 namespace tessera::exec::cpu {
 namespace {
@@ -33,7 +30,7 @@ TESSERA_AVX512 void store_part(const float* part, const TileOut& out) {
       continue;
     }
     for (int64_t j = 0; j < out.cols; j += 16) {
-      const auto mask = static_cast<__mmask16>((1u << std::min<int64_t>(16, out.cols - j)) - 1);
+      const __mmask16 mask = first_of_16(out.cols - j);
       __m512 v = _mm512_mul_ps(alpha, _mm512_loadu_ps(part + j));
       if (out.beta != 0) v = _mm512_fmadd_ps(beta, _mm512_maskz_loadu_ps(mask, to + j), v);
       _mm512_mask_storeu_ps(to + j, mask, v);
@@ -81,61 +78,17 @@ TESSERA_AVX512_BF16 void tile_dots(int64_t k, const void* a, const void* b, cons
     dots<1>(std::make_integer_sequence<int, 12>(), k, pairs_a, pairs_b, out);
 }
 
-// ---- AMX: four tiles of 16 x 16 sums; a step takes 32 numbers of k of two tiles of A and two of
-// B.
-
-template <int M, int N>
-TESSERA_AMX inline void amx_sums(int64_t k, const char* a, const char* b, const float* from,
-                                 float* to, int64_t pitch) {
-  const int64_t row = 2 * k, c_row = 4 * pitch;
-  if (from) {
-    _tile_loadd(0, from, c_row);
-    if constexpr (N == 2) _tile_loadd(1, from + 16, c_row);
-    if constexpr (M == 2) _tile_loadd(2, from + 16 * pitch, c_row);
-    if constexpr (M == 2 && N == 2) _tile_loadd(3, from + 16 * pitch + 16, c_row);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-  for (int64_t p = 0; p < k; p += 32, a += 64, b += 16 * 128) {
-    _tile_loadd(4, a, row);
-    _tile_loadd(6, b, 128);
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (N == 2) {
-      _tile_loadd(7, b + 64, 128);
-      _tile_dpbf16ps(1, 4, 7);
-    }
-    if constexpr (M == 2) {
-      _tile_loadd(5, a + 16 * row, row);
-      _tile_dpbf16ps(2, 5, 6);
-      if constexpr (N == 2) _tile_dpbf16ps(3, 5, 7);
-    }
-  }
-  _tile_stored(0, to, c_row);
-  if constexpr (N == 2) _tile_stored(1, to + 16, c_row);
-  if constexpr (M == 2) _tile_stored(2, to + 16 * pitch, c_row);
-  if constexpr (M == 2 && N == 2) _tile_stored(3, to + 16 * pitch + 16, c_row);
-}
+// ---- AMX (amx_x86.h)
 
 TESSERA_AMX void tile_amx(int64_t k, const void* a, const void* b, const TileOut& out) {
-  const bool tall = out.rows > 16, wide = out.cols > 16;
   const auto *const a_rows = static_cast<const char*>(a), *const b_rows =
                                                               static_cast<const char*>(b);
-  alignas(64) float part[32 * 32];
   const bool in_place = out.cs == 1 && out.rows == 32 && out.cols == 32 && out.alpha == 1 &&
                         (out.beta == 0 || out.beta == 1);
   if (in_place)
-    return amx_sums<2, 2>(k, a_rows, b_rows, out.beta == 0 ? nullptr : out.c, out.c, out.rs);
-  if (tall && wide)
-    amx_sums<2, 2>(k, a_rows, b_rows, nullptr, part, 32);
-  else if (tall)
-    amx_sums<2, 1>(k, a_rows, b_rows, nullptr, part, 32);
-  else if (wide)
-    amx_sums<1, 2>(k, a_rows, b_rows, nullptr, part, 32);
-  else
-    amx_sums<1, 1>(k, a_rows, b_rows, nullptr, part, 32);
+    return amx_sums<2, 2>(k, a_rows, 2 * k, b_rows, out.beta == 0 ? nullptr : out.c, out.c, out.rs);
+  alignas(64) float part[32 * 32];
+  amx_sums(out.rows > 16, out.cols > 16, k, a_rows, 2 * k, b_rows, part, 32);
   store_part(part, out);
 }
 
@@ -164,6 +117,7 @@ constexpr Micro amx_micro{.name = "amx",
                           .pack_a = pack_a_rows,
                           .pack_b = pack_b_pairs,
                           .tile = tile_amx,
+                          .attend = attend_amx,
                           .begin = begin_amx,
                           .end = end_amx};
 

@@ -6,10 +6,65 @@
 
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
+#include "exec/cpu/simd/vector.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "exec/cpu/images/pool.cpp"
+#include "hwy/foreach_target.h"  // compiles this file once per instruction set
+#include "hwy/highway.h"
+
+#include "exec/cpu/simd/low-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::exec::cpu::HWY_NAMESPACE {
+
+using std::int64_t;
+
+// Winners of the windows: those of a whole step, or the last ones with zeros behind them.
+HWY_INLINE const std::uint8_t* bytes_of(Whole, const std::uint8_t* x, std::uint8_t*) { return x; }
+HWY_INLINE const std::uint8_t* bytes_of(Part part, const std::uint8_t* x, std::uint8_t* room) {
+  copy_few(x, room, part.n);
+  return room;
+}
+
+// sum += dy where the window's winner is this number.
+template <class T>
+HWY_INLINE void add_won_of(const std::uint8_t* which, std::uint8_t number, const T* dy, int64_t n,
+                           float* sum) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<std::uint8_t, decltype(d)> bytes;
+  const auto this_one = hn::Set(di, number);
+  along_row(n, [&](int64_t i, auto where) TESSERA_ROW_ATTR {
+    HWY_ALIGN std::uint8_t room[2 * hn::MaxLanes(d)] = {};
+    const std::uint8_t* const winners = bytes_of(where, which + i, room);
+    const auto won = [&](auto g, const std::uint8_t* winner) TESSERA_ROW_ATTR {
+      const auto is_this = hn::Eq(hn::PromoteTo(di, hn::LoadU(bytes, winner)), this_one);
+      return hn::IfThenElseZero(hn::RebindMask(d, is_this), g);
+    };
+    const Two g = load_two(where, dy + i), s = load_two(where, sum + i);
+    store_two<false>(
+        where, Two{hn::Add(s.a, won(g.a, winners)), hn::Add(s.b, won(g.b, winners + hn::Lanes(d)))},
+        sum + i);
+  });
+}
+void add_won(const Tensor& dy, int64_t at, const std::uint8_t* which, std::uint8_t number,
+             int64_t n, float* sum) {
+  if (is_bf16(dy))
+    add_won_of(which + at, number, dy.as<Low>() + at, n, sum);
+  else
+    add_won_of(which + at, number, dy.as<float>() + at, n, sum);
+}
+
+}  // namespace tessera::exec::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace tessera::exec::cpu {
 
 using std::int64_t;
+
+HWY_EXPORT(add_won);
 
 namespace {
 
@@ -123,7 +178,7 @@ void fast_max_pool_grad(const Call& call) {
   call.pool.parallel_for(x[0] * x[1], [&](int64_t task, int thread) {
     const int64_t b = task / x[1], row = task % x[1], c = x[3];
     const auto [p0, p1] = windows(row, g[1]);
-    float *const room = call.scratch_of<float>(thread), *const sum = room + c;
+    float* const sum = call.scratch_of<float>(thread);
     for (int64_t col = 0; col < x[2]; ++col) {
       float* to = room_for(call.out[0], (task * x[2] + col) * c, sum);
       std::fill_n(to, c, 0.0f);
@@ -133,17 +188,17 @@ void fast_max_pool_grad(const Call& call) {
           const auto number = static_cast<std::uint8_t>(
               (row - p * attr.stride + attr.pad) * attr.size + col - q * attr.stride + attr.pad);
           const int64_t at = ((b * g[1] + p) * g[2] + q) * c;
-          const float* dy = wide(call.in[0], at, c, room);
-          for (int64_t i = 0; i < c; ++i) to[i] += which[at + i] == number ? dy[i] : 0.0f;
+          HWY_DYNAMIC_DISPATCH(add_won)(call.in[0], at, which, number, c, to);
         }
       give(call.out[0], (task * x[2] + col) * c, c, to);
     }
   });
 }
-// A pixel that is widened and one that is summed up.
+// A pixel that is summed up.
 Scratch scratch_max_pool_grad(const ir::Attrs&, std::span<const ir::Type> in,
                               std::span<const ir::Type>) {
-  return {.per_thread = sizeof(float) * static_cast<std::size_t>(2 * in[0].shape[3])};
+  return {.per_thread = sizeof(float) * static_cast<std::size_t>(in[0].shape[3])};
 }
 
 }  // namespace tessera::exec::cpu
+#endif

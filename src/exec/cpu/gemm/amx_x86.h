@@ -1,0 +1,83 @@
+// Products by AMX: four tiles of 16 x 16 sums; a step takes 32 numbers of k of two tiles of A and
+// two of B. Called only where the processor and the system have them, between begin_amx() and
+// end_amx().
+#pragma once
+
+// g++ 12 warns of what its own header leaves undefined (its bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
+#include <cstdint>
+
+#define TESSERA_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
+#define TESSERA_AMX \
+  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma,amx-tile,amx-bf16")))
+
+namespace tessera::exec::cpu {
+
+// Sums of 16 M rows of A, `row` bytes apart, and 16 N columns of B, [k / 2][32][2]; k is a multiple
+// of 32. They begin with those at `from`, or with zeros; its rows are `pitch` apart, as those of
+// `to`.
+template <int M, int N>
+TESSERA_AMX inline void amx_sums(std::int64_t k, const char* a, std::int64_t row, const char* b,
+                                 const float* from, float* to, std::int64_t pitch) {
+  const std::int64_t c_row = 4 * pitch;
+  if (from) {
+    _tile_loadd(0, from, c_row);
+    if constexpr (N == 2) _tile_loadd(1, from + 16, c_row);
+    if constexpr (M == 2) _tile_loadd(2, from + 16 * pitch, c_row);
+    if constexpr (M == 2 && N == 2) _tile_loadd(3, from + 16 * pitch + 16, c_row);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (std::int64_t p = 0; p < k; p += 32, a += 64, b += 16 * 128) {
+    _tile_loadd(4, a, row);
+    _tile_loadd(6, b, 128);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (N == 2) {
+      _tile_loadd(7, b + 64, 128);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (M == 2) {
+      _tile_loadd(5, a + 16 * row, row);
+      _tile_dpbf16ps(2, 5, 6);
+      if constexpr (N == 2) _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  _tile_stored(0, to, c_row);
+  if constexpr (N == 2) _tile_stored(1, to + 16, c_row);
+  if constexpr (M == 2) _tile_stored(2, to + 16 * pitch, c_row);
+  if constexpr (M == 2 && N == 2) _tile_stored(3, to + 16 * pitch + 16, c_row);
+}
+// The same from zeros, for one or two tiles of rows and of columns.
+TESSERA_AMX inline void amx_sums(bool tall, bool wide, std::int64_t k, const char* a,
+                                 std::int64_t row, const char* b, float* to, std::int64_t pitch) {
+  if (tall && wide)
+    amx_sums<2, 2>(k, a, row, b, nullptr, to, pitch);
+  else if (tall)
+    amx_sums<2, 1>(k, a, row, b, nullptr, to, pitch);
+  else if (wide)
+    amx_sums<1, 2>(k, a, row, b, nullptr, to, pitch);
+  else
+    amx_sums<1, 1>(k, a, row, b, nullptr, to, pitch);
+}
+
+// The first n of 16 or of 32 lanes.
+inline __mmask16 first_of_16(std::int64_t n) {
+  return static_cast<__mmask16>(n >= 16 ? 0xffff : n <= 0 ? 0 : (1u << n) - 1);
+}
+inline __mmask32 first_of_32(std::int64_t n) {
+  return n >= 32 ? 0xffffffffu : n <= 0 ? 0u : (1u << n) - 1;
+}
+
+}  // namespace tessera::exec::cpu
