@@ -62,6 +62,15 @@ std::vector<int> own_nodes() {
   return nodes;
 }
 
+bool has_several_nodes() {
+  static const bool several = [] {
+    std::string online;  // "0", "0-1", "0,8"
+    std::ifstream("/sys/devices/system/node/online") >> online;
+    return online.find_first_of(",-") != online.npos;
+  }();
+  return several;
+}
+
 bool interleave(std::byte* at, std::size_t bytes, std::span<const int> nodes) {
   constexpr std::size_t bits = sizeof(unsigned long) * CHAR_BIT;
   std::vector<unsigned long> mask;

@@ -14,6 +14,7 @@ struct Cpu {
 };
 std::vector<Cpu> own_cpus();   // that this thread may use, by node, core and number
 std::vector<int> own_nodes();  // of these CPUs, each once
+bool has_several_nodes();      // whether the machine does; quick
 
 // Pages of whole pages of memory that are touched later come from these nodes in turns. False: the
 // system does not do that, as in many containers, and memory is where it is touched first.

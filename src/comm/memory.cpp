@@ -23,6 +23,7 @@ class PlainMemory final : public Memory {
     data_ = static_cast<std::byte*>(at);
     // One thread writes the weights: their pages would all lie beside it, while threads of every
     // node read them.
+    if (!has_several_nodes()) return;
     if (const std::vector<int> nodes = own_nodes(); nodes.size() > 1)
       (void)interleave(data_, static_cast<std::size_t>(bytes), nodes);
   }

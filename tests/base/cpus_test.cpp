@@ -29,6 +29,7 @@ TEST(Cpus, OwnOnesAreThoseOfTheThread) {
   const std::vector<int> nodes = own_nodes();
   EXPECT_TRUE(std::is_sorted(nodes.begin(), nodes.end()));
   EXPECT_EQ(std::adjacent_find(nodes.begin(), nodes.end()), nodes.end());
+  EXPECT_TRUE(nodes.size() == 1 || has_several_nodes());
 }
 
 TEST(Cpus, MemoryIsSharedOutAmongNodes) {

@@ -21,8 +21,9 @@ struct GradCase {
   int64_t t, s, d;
   bool bias, mask, sum;  // sum: that of dS is wanted
 };
-constexpr int64_t gap = 8;       // numbers of other heads between tokens, but for the last one
-constexpr Low untouched = 7;     // what they are, and what results are before
+constexpr int64_t gap = 8;    // numbers of other heads between tokens, but for the last one
+constexpr Low untouched = 7;  // what they are, and what results are before
+constexpr Low minus_infinity = 0xff80;
 constexpr double scale = 0.125;  // of the scores
 
 std::size_t size(int64_t n) { return static_cast<std::size_t>(n); }
@@ -52,6 +53,8 @@ struct GradHead {
     v = low(keys);
     d_o = low(queries);
     mask = low(c.t * c.s);
+    for (int64_t i = 0; i < c.t * c.s; ++i)
+      if (i % c.s % 3 == 2) mask[size(i)] = minus_infinity;  // such pairs have no weight
     for (int64_t i = 0; i < c.t * c.s; ++i) bias.push_back(normal(random));
     sum.assign(size(c.t * c.s), 1.0f);
     dq.assign(size(queries), untouched);

@@ -18,6 +18,7 @@
 #include "exec/cpu/contract_parts.h"
 #include "exec/cpu/gemm/i8.h"
 #include "exec/cpu/reference/quantised.h"
+#include "exec/cpu/simd/gelu_table.h"
 #include "exec/cpu/simd/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -65,9 +66,9 @@ HWY_INLINE void finish_i8(const std::int32_t* HWY_RESTRICT sums, const float* HW
   store_as(d, value(j), part);
   std::memcpy(to + j, part, static_cast<std::size_t>(n - j) * sizeof(T));
 }
-template <class T>
-HWY_INLINE void finish_i8(int act, const std::int32_t* sums, const float* scale, const float* bias,
-                          std::int64_t n, T* to) {
+// act: 0 none, 1 gelu, 2 gelu_tanh.
+void finish_i8_floats(int act, const std::int32_t* sums, const float* scale, const float* bias,
+                      std::int64_t n, float* to) {
   if (act == 0)
     finish_i8<0>(sums, scale, bias, n, to);
   else if (act == 1)
@@ -75,14 +76,9 @@ HWY_INLINE void finish_i8(int act, const std::int32_t* sums, const float* scale,
   else
     finish_i8<2>(sums, scale, bias, n, to);
 }
-// act: 0 none, 1 gelu, 2 gelu_tanh.
-void finish_i8_floats(int act, const std::int32_t* sums, const float* scale, const float* bias,
-                      std::int64_t n, float* to) {
-  finish_i8(act, sums, scale, bias, n, to);
-}
-void finish_i8_lows(int act, const std::int32_t* sums, const float* scale, const float* bias,
-                    std::int64_t n, Low* to) {
-  finish_i8(act, sums, scale, bias, n, to);
+void finish_i8_lows(const std::int32_t* sums, const float* scale, const float* bias, std::int64_t n,
+                    Low* to) {
+  finish_i8<0>(sums, scale, bias, n, to);
 }
 
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
@@ -160,9 +156,10 @@ void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::
   }
   const auto put = [&](const Tensor& to, int act, const std::int32_t* row, int64_t at) {
     if (!to) return;
-    if (is_bf16(to)) {
+    if (is_bf16(to)) {  // act of the value as it is in bf16, as in other products
       Low* const y = to.as<Low>() + at;
-      HWY_DYNAMIC_DISPATCH(finish_i8_lows)(act, row, scale.data(), bias.data(), tile.cols, y);
+      HWY_DYNAMIC_DISPATCH(finish_i8_lows)(row, scale.data(), bias.data(), tile.cols, y);
+      if (act != 0) look_up(gelu_table(act == 2), y, y, tile.cols);
     } else {
       float* const y = to.as<float>() + at;
       HWY_DYNAMIC_DISPATCH(finish_i8_floats)(act, row, scale.data(), bias.data(), tile.cols, y);

@@ -104,7 +104,7 @@ inline std::int64_t sums_pitch(const Lowering& l) {
 
 // Tiles of a product that its micro-kernel finishes, cut for this many threads: as even as they can
 // be, and so wide that its rows are packed once or twice. Bits do not depend on them. Where k is
-// more than one block, they have no more sums than the tiles of the lowering.
+// multiplied in several steps, they have no more sums than the tiles of the lowering.
 TileSize finished_tiles(const Lowering& lowering, const Micro& micro, int threads);
 
 // How the call is cut; kept by its step.

@@ -74,6 +74,7 @@ TileSize finished_tiles(const Lowering& l, const Micro& micro, int threads) {
   constexpr int64_t most_rows = 264, tries = 6;
   const int64_t m = l.m.extent, n = l.n.extent, k = l.k.extent, rows = micro.rows,
                 room = l.m_tile * sums_pitch(l);
+  const bool in_steps = k > micro.k_block || l.outer_k_steps() > 1;  // their sums lie in `room`
   // In numbers of k that a register tile multiplies (Neoverse V1): its end takes as long as 32, a
   // row's number is packed as fast as 0.1 are multiplied, and a task begins in the time of 2,000.
   const auto cost = [&](TileSize s) {
@@ -89,7 +90,7 @@ TileSize finished_tiles(const Lowering& l, const Micro& micro, int threads) {
     for (int64_t j = n_parts; j < n_parts + tries; ++j) {
       const TileSize s{std::min(m, ceil_div(ceil_div(m, i), rows) * rows),
                        std::min(n, ceil_div(ceil_div(n, j), panel_columns) * panel_columns)};
-      if (k > micro.k_block && s.m * ceil_div(s.n, panel_columns) * panel_columns > room) continue;
+      if (in_steps && s.m * ceil_div(s.n, panel_columns) * panel_columns > room) continue;
       const int64_t tasks = l.outer_steps() * ceil_div(m, s.m) * ceil_div(n, s.n);
       const double time = static_cast<double>(ceil_div(tasks, threads)) * cost(s);
       if (least > 0 && time >= least) continue;
