@@ -15,8 +15,8 @@ namespace tessera::test::placement_test {
 namespace {
 
 // Two NUMA nodes of four cores with two hyperthreads each, numbered as Linux does.
-std::vector<run::Cpu> two_nodes() {
-  std::vector<run::Cpu> out;
+std::vector<Cpu> two_nodes() {
+  std::vector<Cpu> out;
   for (int cpu = 0; cpu < 16; ++cpu) out.push_back({cpu, cpu % 8 / 4, cpu % 8});
   return out;
 }
