@@ -13,6 +13,7 @@
 #include <limits>
 #include <utility>
 
+#include "exec/cpu/gemm/attend.h"
 #include "exec/cpu/gemm/finish_arm.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/mmla_arm.h"
@@ -21,7 +22,6 @@ namespace tessera::exec::cpu {
 
 // Queries whose scores are computed together, so that keys and values are read again soon.
 inline constexpr int attended_rows = 4 * mmla_rows;
-inline constexpr float log2_of_e = 1.44269504f, ln_of_2 = 0.693147181f;
 
 // Where things lie in a thread's room.
 struct AttendRoom {
@@ -73,7 +73,6 @@ inline void pack_queries(const Low* from, std::int64_t row, std::int64_t tokens,
 }
 
 // Four addends of scores.
-struct NoAddend {};
 TESSERA_ARM_INLINE float32x4_t load_four(const float* x) { return vld1q_f32(x); }
 TESSERA_ARM_INLINE float32x4_t load_four(const Low* x) {
   return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(x), 16));
@@ -101,11 +100,6 @@ TESSERA_ARM_INLINE float32x4_t plus_last(float32x4_t v, const T* x, std::int64_t
   const uint8x16_t last = vreinterpretq_u8_f32(load_four(x + n - 4)),
                    moved = vqtbl1q_u8(last, vaddq_u8(vld1q_u8(lane), vdupq_n_u8(by)));
   return vfmaq_n_f32(v, vreinterpretq_f32_u8(moved), log2_of_e);
-}
-TESSERA_ARM_INLINE NoAddend moved(NoAddend, std::int64_t) { return {}; }
-template <class T>
-TESSERA_ARM_INLINE const T* moved(const T* x, std::int64_t by) {
-  return x + by;
 }
 
 // Which of four lanes are the first `n`.
@@ -279,25 +273,6 @@ void attend_all(const Attend& x, const AttendRoom& room, B bias, M mask) {
     attend_some(x, room, first, bias, mask);
   }
 }
-// Calls body(bias, mask) with what the addends point to.
-template <class Body>
-void with_addends(Addend bias, Addend mask, const Body& body) {
-  const auto with_bias = [&](auto b) {
-    if (mask.wide)
-      body(b, mask.wide);
-    else if (mask.low)
-      body(b, mask.low);
-    else
-      body(b, NoAddend{});
-  };
-  if (bias.wide)
-    with_bias(bias.wide);
-  else if (bias.low)
-    with_bias(bias.low);
-  else
-    with_bias(NoAddend{});
-}
-
 inline bool attend_bfmmla(const Attend& x) {
   if (x.s == 0 || x.d == 0 || x.d % mmla_columns != 0) return false;
   const AttendRoom room(x);

@@ -11,13 +11,13 @@
 #include <utility>
 
 #include "exec/cpu/gemm/amx_x86.h"
+#include "exec/cpu/gemm/attend.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/x86.h"
 
 namespace tessera::exec::cpu {
 
 inline constexpr std::int64_t attended_rows = 32;
-inline constexpr float log2_of_e = 1.44269504f, ln_of_2 = 0.693147181f;
 
 // Where things lie in a thread's room. Keys and the numbers of a head are padded to whole steps.
 struct AttendRoom {
@@ -98,7 +98,6 @@ TESSERA_AVX512 inline void pack_values(const Attend& x, const AttendRoom& room) 
 }
 
 // Addends of 16 scores.
-struct NoAddend {};
 TESSERA_AVX512 inline __m512 plus(__m512 v, NoAddend, std::int64_t, __mmask16) { return v; }
 TESSERA_AVX512 inline __m512 plus(__m512 v, const float* x, std::int64_t at, __mmask16 there) {
   return _mm512_fmadd_ps(_mm512_maskz_loadu_ps(there, x + at), _mm512_set1_ps(log2_of_e), v);
@@ -107,11 +106,6 @@ TESSERA_AVX512 inline __m512 plus(__m512 v, const Low* x, std::int64_t at, __mma
   const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, x + at));
   return _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16)),
                          _mm512_set1_ps(log2_of_e), v);
-}
-inline NoAddend moved(NoAddend, std::int64_t) { return {}; }
-template <class T>
-inline const T* moved(const T* x, std::int64_t by) {
-  return x + by;
 }
 
 // A row of scores gets scale and addends; its greatest number. Behind the last score: -inf.
@@ -242,26 +236,12 @@ TESSERA_AMX void attend_all(const Attend& x, const AttendRoom& room, B bias, M m
   }
   end_amx();
 }
-template <class B>
-void attend_with(const Attend& x, const AttendRoom& room, B bias) {
-  if (x.mask.wide)
-    attend_all(x, room, bias, x.mask.wide);
-  else if (x.mask.low)
-    attend_all(x, room, bias, x.mask.low);
-  else
-    attend_all(x, room, bias, NoAddend{});
-}
 
 inline bool attend_amx(const Attend& x) {
   if (x.s == 0 || x.d == 0 || x.d % 16 != 0) return false;
   const AttendRoom room(x);
   if (room.bytes > x.room_bytes) return false;
-  if (x.bias.wide)
-    attend_with(x, room, x.bias.wide);
-  else if (x.bias.low)
-    attend_with(x, room, x.bias.low);
-  else
-    attend_with(x, room, NoAddend{});
+  with_addends(x.bias, x.mask, [&](auto bias, auto mask) { attend_all(x, room, bias, mask); });
   return true;
 }
 
