@@ -135,7 +135,7 @@ if(COMPUTE_SANITIZER)
     foreach(tool memcheck racecheck)
       add_test(NAME ${tool}_${family} COMMAND ${${tool}} $<TARGET_FILE:ops_test>
         --gtest_filter=*/OnDevice.*/cuda)
-      set_tests_properties(${tool}_${family} PROPERTIES LABELS sanitize TIMEOUT 400
+      set_tests_properties(${tool}_${family} PROPERTIES LABELS sanitize TIMEOUT 900
         SKIP_REGULAR_EXPRESSION "no card here"
         ENVIRONMENT "TESSERA_TEST_DEVICE=cuda;TESSERA_CASE_OPS=${cases}")
     endforeach()
