@@ -38,9 +38,11 @@ void CudaLoaded::collect(Flight& flight) {
   try {
     machine_.here();
     machine_.wait(copy.done, "finish a run");
-    std::size_t next =
-        0;  // results are asked for in the order of the outputs, as they were gathered
-    const auto where = [&](const plan::Slot&) { return copy.found + scalar_bytes * next++; };
+    std::size_t next = 0;  // slots are asked for in the order of the outputs
+    const auto where = [&](const plan::Slot& slot) {
+      while (&plan_.outputs[next].slot != &slot) ++next;
+      return copy.found + places_[next];
+    };
     flight.results = collect_results(plan_, where, timeline_of(flight));
   } catch (...) {
     flight.error = std::current_exception();

@@ -48,9 +48,10 @@ CudaLoaded::CudaLoaded(const plan::Plan& plan, Machine& machine)
                   [](const plan::Step& s) { return s.move != plan::Move::none; }))
     moves_ = std::make_unique<Moves>(plan, machine);
   const HostRoom room = host_room(plan);
+  places_ = room.places;
   feeds_ = pin_if_allowed(plan.copies * room.feed, "pin memory of the host for batches");
-  scalars_ = pin(plan.copies * room.scalars);
-  pinned_bytes_ = plan.copies * (room.scalars + (feeds_.pageable ? 0 : room.feed));
+  results_ = pin(plan.copies * room.results);
+  pinned_bytes_ = plan.copies * (room.results + (feeds_.pageable ? 0 : room.feed));
   machine.pinned += pinned_bytes_;
   if (feeds_.pageable)
     machine.note("batches pass through pageable memory, which is slower and holds the host up: " +
@@ -59,7 +60,7 @@ CudaLoaded::CudaLoaded(const plan::Plan& plan, Machine& machine)
   for (Copy& copy : copies_) {
     const std::int64_t index = &copy - copies_.data();
     copy.feed = feeds_.data() + index * room.feed;
-    copy.found = scalars_.get() + index * room.scalars;
+    copy.found = results_.get() + index * room.results;
     copy.uploading = make_event(true);
     copy.uploaded = make_event(true);
     copy.began = make_event(true);
@@ -118,10 +119,10 @@ void CudaLoaded::bind(Copy& copy, int index) {
     bound.workspace = address(step.workspace);
     bound.packed = address(step.packed);
   }
-  copy.scalars.clear();
-  for (const plan::Binding& output : plan_.outputs)
-    if (output.slot && output.slot.type.rank() == 0)
-      copy.scalars.push_back({address(output.slot), static_cast<int>(output.slot.type.bytes())});
+  copy.results.clear();
+  for (std::size_t i = 0; i < plan_.outputs.size(); ++i)
+    if (const plan::Slot& slot = plan_.outputs[i].slot; places_[i] >= 0)
+      copy.results.push_back({address(slot), slot.type.bytes(), places_[i]});
   for (auto& graphs : copy.graphs) {
     graphs.clear();
     graphs.resize(segments_.size());
@@ -199,7 +200,7 @@ void CudaLoaded::preload(Copy& copy) {
       if (!plan::crosses_ranks(step.op) && step.move == plan::Move::none) compute(copy, i);
     }
     carried_->preload();
-    gather_scalars(copy.scalars, copy.found, machine_.compute);
+    gather_results(copy.results, copy.found, machine_.compute);
   } catch (const Error&) {  // who cannot be captured now is loaded by the first run
   }
   cudaGraphExec_t ready = nullptr;
@@ -238,7 +239,7 @@ void CudaLoaded::enqueue(Copy& copy, const Segment& segment, Form form, bool cap
 
 void CudaLoaded::finish(Copy& copy, bool captured) {
   if (carried_) carried_->join_all({*copy.marks, false, captured});
-  gather_scalars(copy.scalars, copy.found, machine_.compute);
+  gather_results(copy.results, copy.found, machine_.compute);
 }
 
 void CudaLoaded::launch(Copy& copy, std::size_t index, Form form) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "exec/cuda/crossing.h"
-#include "exec/cuda/kernels/scalars.h"
+#include "exec/cuda/kernels/results.h"
 #include "exec/cuda/machine.h"
 #include "exec/cuda/moves.h"
 #include "exec/cuda/nccl/carried.h"
@@ -54,7 +54,7 @@ class CudaLoaded final : public Loaded {
     Event uploading, uploaded, began, done;
     std::vector<Event> ticks;               // before every step, and behind the last of its segment
     std::unique_ptr<Carried::Marks> marks;  // where NCCL carries something
-    std::vector<Scalar> scalars;
+    std::vector<Result> results;
     std::byte *feed = nullptr, *found = nullptr;  // on the host
     std::shared_ptr<Flight> flight;               // the last run here
   };
@@ -85,9 +85,10 @@ class CudaLoaded final : public Loaded {
   // Where there is something that crosses ranks, one of them.
   std::unique_ptr<Crossings> crossings_;
   std::unique_ptr<Carried> carried_;
-  std::unique_ptr<Moves> moves_;  // where there is something that rests away from the card
-  HostBytes feeds_;               // of all copies
-  PinnedBytes scalars_;           // of all copies
+  std::unique_ptr<Moves> moves_;      // where there is something that rests away from the card
+  HostBytes feeds_;                   // of all copies
+  PinnedBytes results_;               // of all copies
+  std::vector<std::int64_t> places_;  // of outputs in a copy's part of them (host_room.h)
   std::int64_t pinned_bytes_ = 0;
   std::vector<Copy> copies_;
   std::int64_t bound_at_ = -1;     // moves of the memory when addresses were taken
