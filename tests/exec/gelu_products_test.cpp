@@ -1,7 +1,8 @@
-// Products with bias and GELU in bf16, large enough that a card takes one kernel for all of it,
-// against the double reference: rows and columns that end within a tile, depths that end within a
-// block, random shapes; the same bits again, and whether the value before GELU is kept or not.
-// Convention: the CPU, whose kernels other tests try, has a few rows of each.
+// Products with bias and GELU in bf16, of bf16 factors or e4m3 ones with scales, large enough that
+// a card takes one kernel for all of it, against the double reference: rows and columns that end
+// within a tile, depths that end within a block, random shapes; the same bits again, and whether
+// the value before GELU is kept or not. Convention: the CPU, whose kernels other tests try, has a
+// few rows of each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,34 +25,54 @@ struct Sizes {
   std::int64_t m, n, k;
 };
 
-Array random_array(const ir::Shape& shape, double scale, std::uint64_t seed) {
-  Array made(DType::bf16, shape);
+Array random_array(const ir::Shape& shape, double scale, std::uint64_t seed,
+                   DType dtype = DType::bf16) {
+  Array made(dtype, shape);
   for (std::int64_t i = 0; i < made.size(); ++i)
     made.set(i, scale * normal(Key{seed}, static_cast<std::uint64_t>(i)));
   return made;
 }
 
-// Rows of a matrix, as doubles.
-Array rows_of(const Array& x, const std::vector<std::int64_t>& rows) {
+// Rows of a matrix, as doubles or as they are.
+Array rows_of(const Array& x, const std::vector<std::int64_t>& rows, DType dtype = DType::f64) {
   const std::int64_t width = x.shape()[1];
-  Array out(DType::f64, {static_cast<std::int64_t>(rows.size()), width});
+  Array out(dtype, {static_cast<std::int64_t>(rows.size()), width});
   for (std::size_t r = 0; r < rows.size(); ++r)
     for (std::int64_t i = 0; i < width; ++i)
       out.set(static_cast<std::int64_t>(r) * width + i, x[rows[r] * width + i]);
   return out;
 }
 
+Array scale_of(double value) {
+  Array made(DType::f32, {});
+  made.set(0, value);
+  return made;
+}
+
 class GeluProducts : public EveryDevice {
  protected:
   void try_sizes(Sizes s, bool bias) {
+    const ir::Contract attrs{bias ? "mk,nk,n->mn" : "mk,nk->mn", "gelu", {}};
+    try_product(s, attrs, DType::bf16, bias);
+  }
+  void try_bytes(Sizes s, bool bias) {
+    const ir::Contract attrs{bias ? "mk,nk,,,n->mn" : "mk,nk,,->mn", "gelu", DType::bf16, 2};
+    try_product(s, attrs, DType::f8e4m3, bias);
+  }
+
+ private:
+  void try_product(Sizes s, ir::Contract attrs, DType factor, bool bias) {
     if (GetParam() == "cpu") s.m = s.m % 50 + 1;
     const std::string what = std::to_string(s.m) + " x " + std::to_string(s.n) + " x " +
-                             std::to_string(s.k) + (bias ? " with bias" : "");
+                             std::to_string(s.k) + (bias ? " with bias of " : " of ") +
+                             std::string(ir::name(factor));
+    const bool bytes = factor == DType::f8e4m3;
+    const double width = 1 / std::sqrt(static_cast<double>(s.k));
     std::vector<Array> in;
-    in.push_back(random_array({s.m, s.k}, 1, 1));
-    in.push_back(random_array({s.n, s.k}, 1 / std::sqrt(static_cast<double>(s.k)), 2));
+    in.push_back(random_array({s.m, s.k}, bytes ? 8 : 1, 1, factor));
+    in.push_back(random_array({s.n, s.k}, (bytes ? 256 : 1) * width, 2, factor));
+    if (bytes) in.push_back(scale_of(0x1p-3)), in.push_back(scale_of(0x1p-8));
     if (bias) in.push_back(random_array({s.n}, 0.5, 3));
-    const ir::Attrs attrs = ir::Contract{bias ? "mk,nk,n->mn" : "mk,nk->mn", "gelu", {}};
     const std::vector<Array> got = run(Op::contract, attrs, in),
                              again = run(Op::contract, attrs, in);
     ASSERT_EQ(got.size(), 2u) << what;
@@ -62,13 +83,14 @@ class GeluProducts : public EveryDevice {
     std::vector<std::int64_t> rows;
     for (std::int64_t row = 0; row < s.m; ++row)
       if (row < 40 || row >= s.m - 140 || row % 61 == 0) rows.push_back(row);
-    std::vector<Array> exact = {rows_of(in[0], rows)};
-    for (std::size_t i = 1; i < in.size(); ++i) exact.push_back(in[i].as(DType::f64));
+    std::vector<Array> exact = {rows_of(in[0], rows, bytes ? factor : DType::f64)};
+    for (std::size_t i = 1; i < in.size(); ++i)
+      exact.push_back(bytes ? in[i] : in[i].as(DType::f64));
+    if (bytes) attrs.out = DType::f32;
     const std::vector<Array> want = run_reference(Op::contract, attrs, exact, pool_);
     for (std::size_t i = 0; i < want.size(); ++i) expect_near(rows_of(got[i], rows), want[i], what);
   }
 
- private:
   Array without_before(const ir::Attrs& attrs, const std::vector<Array>& in) {
     ir::Builder b;
     std::vector<ir::Var> vars;
@@ -115,6 +137,13 @@ TEST_P(GeluProducts, OfRandomShapesMatchTheReference) {
     const std::int64_t n = 8 * between(0, 12, 400), k = 8 * between(1, 1, 50);
     try_sizes({between(2, 0, 4000) + 8'000'000 / n, n, k}, trial % 3 != 0);
   }
+}
+
+TEST_P(GeluProducts, OfBytesMatchTheReference) {
+  const Sizes all[] = {{8192, 1536, 128}, {8192, 3072, 768}, {8176, 1552, 96},  {16400, 384, 96},
+                       {5008, 3072, 48},  {4112, 1008, 208}, {3008, 3088, 272}, {4096, 1536, 1536}};
+  for (const Sizes& s : all) try_bytes(s, true);
+  try_bytes(all[2], false);
 }
 
 FOR_EVERY_DEVICE(GeluProducts);

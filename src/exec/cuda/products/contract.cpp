@@ -227,15 +227,17 @@ std::optional<ThinProduct> thin_product(const Job& job) {
 std::optional<GeluProduct> gelu_product(const Job& job) {
   const Way& way = job.way;
   const Contraction& c = way.c;
-  const ir::DType bf16 = ir::DType::bf16;
+  const ir::DType bf16 = ir::DType::bf16, factor = way.scaled ? ir::DType::f8e4m3 : bf16;
   std::byte* const y = job.call.out[0].data;
   if (!y || job.call.attr<ir::Contract>().act != "gelu" || !way.fused || way.residual >= 0 ||
-      way.scales > 0 || way.wide_sums || way.turned || c.products || c.outer_steps() != 1 ||
-      c.outer_k_steps() != 1 || way.factors != bf16 || way.b_factor != bf16 || way.type != bf16 ||
-      c.k.a != 1 || c.k.b != 1 || c.n.c != 1 || c.m.c != c.n.extent)
+      way.wide_sums || way.turned || c.products || c.outer_steps() != 1 || c.outer_k_steps() != 1 ||
+      way.factors != factor || way.b_factor != factor || way.type != bf16 || c.k.a != 1 ||
+      c.k.b != 1 || c.n.c != 1 || c.m.c != c.n.extent)
     return {};
   const GeluProduct p{.a = job.a().data,
                       .b = job.b().data,
+                      .a_scale = reinterpret_cast<const float*>(job.scale(0)),
+                      .b_scale = reinterpret_cast<const float*>(job.scale(1)),
                       .bias = way.bias < 0 ? nullptr : job.addend(way.bias)->data,
                       .y = y,
                       .before = job.before,

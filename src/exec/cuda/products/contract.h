@@ -49,12 +49,13 @@ struct ThinProduct {
 void multiply_thin(const ThinProduct& product, ir::DType factors, ir::DType result,
                    cudaStream_t stream);
 
-// y = gelu(A B^T + bias) of bf16 factors, results and bias; A is [m, k], B [n, k], y and `before`
-// (the value before gelu) are dense [m, n].
+// y = gelu(A B^T + bias) of bf16 factors, or of e4m3 ones times both scales; results and bias are
+// bf16; A is [m, k], B [n, k], y and `before` (the value before gelu) are dense [m, n].
 struct GeluProduct {
   const void *a = nullptr, *b = nullptr;
-  const void* bias = nullptr;            // one for each column; null: none
-  void *y = nullptr, *before = nullptr;  // before null: not written
+  const float *a_scale = nullptr, *b_scale = nullptr;  // on the card; null: factors are bf16
+  const void* bias = nullptr;                          // one for each column; null: none
+  void *y = nullptr, *before = nullptr;                // before null: not written
   std::int64_t m = 1, n = 1, k = 1;
   std::int64_t a_row = 0, b_row = 0;  // elements between rows
 };
