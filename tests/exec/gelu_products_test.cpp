@@ -71,7 +71,7 @@ class GeluProducts : public EveryDevice {
     std::vector<Array> in;
     in.push_back(random_array({s.m, s.k}, bytes ? 8 : 1, 1, factor));
     in.push_back(random_array({s.n, s.k}, (bytes ? 256 : 1) * width, 2, factor));
-    if (bytes) in.push_back(scale_of(0x1p-3)), in.push_back(scale_of(0x1p-8));
+    if (bytes) in.insert(in.end(), {scale_of(0x1p-3), scale_of(0x1p-8)});
     if (bias) in.push_back(random_array({s.n}, 0.5, 3));
     const std::vector<Array> got = run(Op::contract, attrs, in),
                              again = run(Op::contract, attrs, in);
