@@ -96,6 +96,24 @@ __device__ __forceinline__ void load_box_to_all(Word to, const CUtensorMap& map,
       "l"(&map), "r"(col), "r"(row), "r"(barrier), "h"(static_cast<std::uint16_t>(mask))
       : "memory");
 }
+// Boxes of maps with rows by pairs and by fours (tensor_map.h); `row` is a multiple of 16.
+__device__ __forceinline__ void load_pairs(Word to, const CUtensorMap& map, int row, int col,
+                                           Word barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3, %3, %4}], [%5];" ::"r"(to),
+      "l"(&map), "r"(col), "r"(0), "r"(row / 16), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void load_fours_to_all(Word to, const CUtensorMap& map, int row, int col,
+                                                  Word barrier, unsigned mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3, %3, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(&map), "r"(col), "r"(0), "r"(row / 16), "r"(barrier),
+      "h"(static_cast<std::uint16_t>(mask))
+      : "memory");
+}
 __device__ __forceinline__ void store_box(const CUtensorMap& map, int row, int col, Word from) {
   asm volatile(
       "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
@@ -119,6 +137,15 @@ __device__ __forceinline__ void store_matrices(Word to, Word a, Word b, Word c, 
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),
                "r"(b), "r"(c), "r"(d)
                : "memory");
+}
+// Each of them turned: row 2 t + h of a matrix gets half h of lane 4 g + t at place g.
+__device__ __forceinline__ void store_matrices_turned(Word to, Word a, Word b, Word c, Word d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+__device__ __forceinline__ void store_words(Word to, Word a, Word b) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(a), "r"(b) : "memory");
 }
 
 // ---- the tensor cores ----
