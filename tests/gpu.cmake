@@ -47,10 +47,10 @@ endfunction()
 gpu_test(gpu_ops ops */OnDevice.*/cuda)
 gpu_test(gpu_ops_without_cudnn ops */OnDevice.*/cuda WITH TESSERA_CUDNN=0)
 string(JOIN ":" by_hand */Reference.*/cuda */Window.*/cuda */Special.*/cuda */Alarm.*/cuda
-  */Fused.*/cuda */BatchNorm.*/cuda */Normalise.*/cuda */AugmentOp.*/cuda */ScaleViews.*/cuda)
+  */Fused.*/cuda */BatchNorm.*/cuda */Normalise.*/cuda */AugmentOp.*/cuda)
 gpu_test(gpu_ops_by_hand ops ${by_hand})
 string(JOIN ":" shapes */RandomShapes.*/cuda */RandomOps.*/cuda */Addend.*/cuda
-  */GeluProducts.*/cuda)
+  */GeluProducts.*/cuda */ScaleViews.*/cuda)
 gpu_test(gpu_shapes exec ${shapes})
 gpu_test(gpu_goldens cuda OnCardGoldens.*)
 gpu_test(gpu_goldens_without_cudnn cuda OnCardGoldens.* WITH TESSERA_CUDNN=0)

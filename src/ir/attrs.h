@@ -36,8 +36,11 @@ struct Contract {  // y = act(sum of x*w over the dims missing from the result +
   std::string act;  // "" | gelu | gelu_tanh: then the results are y and the value before act
   std::optional<DType> out;  // result dtype when it is not the operands'; quantised factors need it
   int scales = 0;            // operands after the factors by which their product is multiplied
+  // The quantised type of y, whose scale is the last operand. The results are then y / scale, the
+  // value before act in the type `out`, y / scale with its last dim in front, and the largest |y|.
+  std::optional<DType> to = {};
   bool operator==(const Contract&) const = default;
-  FIELDS(F(sig), F(act), F(out), F(scales))
+  FIELDS(F(sig), F(act), F(out), F(scales), F(to))
 };
 // Operands x, scale [, g]: v = act(x), or g act'(x) where act is a gradient. Results, each by its
 // letters: v / scale as elements of type `to` in the order of x's dims or another rotation of them;

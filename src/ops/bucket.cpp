@@ -74,11 +74,6 @@ Grads pack_vjp(Builder& b, const Eqn& e, Grad g) {
 }
 
 // The row of a bucket goes with the dim that is cut into parts; everything else stays whole.
-std::string pinned(const std::string& letters) {
-  std::string out;
-  for (const char c : letters) out += {c, '!'};
-  return out;
-}
 std::string bucket_letters(std::int64_t parts, int rank) {
   return rank == 2 ? (parts > 1 ? "rz!" : "y!z!") : "z!";
 }

@@ -1,5 +1,6 @@
 // contract: the product of two tensors summed over the dims that the result lacks; the one op
 // behind every linear layer.
+#include <algorithm>
 #include <map>
 
 #include "base/check.h"
@@ -30,6 +31,24 @@ void check_factors(const Contract& a, In in) {
     CHECK(in[i].dtype == DType::f32, "the scales of contract are f32");
 }
 
+// A quantised result needs its scale, which is the last operand.
+void check_quantised(const Contract& a, In in, const Type& y) {
+  CHECK(is_quantised(*a.to) && is_quantised(in[0].dtype) && in[0].dtype != DType::i8 &&
+            !a.act.empty() && y.rank() > 1,
+        "a contract whose result is quantised has factors of f8e4m3 or f8e5m2, an activation, and "
+        "two dims or more");
+  CHECK(in.size() > 2 + static_cast<std::size_t>(a.scales) && in.back().dtype == DType::f32 &&
+            in.back().shape.empty(),
+        "the last operand of a contract whose result is quantised is its scale, f32[]");
+}
+
+// The last of these letters or extents in front.
+template <class Dims>
+Dims turned(Dims dims) {
+  std::rotate(dims.begin(), dims.end() - 1, dims.end());
+  return dims;
+}
+
 Types infer_contract(const Attrs& attrs, In in) {
   const Contract& a = std::get<Contract>(attrs);
   CHECK(in.size() >= 2, "contract takes two operands and then addends");
@@ -51,7 +70,17 @@ Types infer_contract(const Attrs& attrs, In in) {
   CHECK(a.act.empty() || a.act == "gelu" || a.act == "gelu_tanh",
         "contract knows act gelu and gelu_tanh, not " + a.act);
   const Type y{a.out.value_or(in[0].dtype), infer_shapes(a.sig, in)[0], {}};
-  return a.act.empty() ? Types{y} : Types{y, y};
+  if (!a.to) return a.act.empty() ? Types{y} : Types{y, y};
+  check_quantised(a, in, y);
+  return {{*a.to, y.shape, {}}, y, {*a.to, turned(y.shape), {}}, {DType::f32, {}, {}}};
+}
+
+// Parts of a tensor would need the largest number of all of it, as in quantize.
+std::string place_contract(const Attrs& attrs, In, In) {
+  const Contract& a = std::get<Contract>(attrs);
+  if (!a.to) return a.sig;
+  const std::string y = letters_out(a.sig);
+  return pinned(a.sig + "," + y + "," + turned(y) + ",");
 }
 
 // y = sum x*w:  dx = sum dy*w,  dw = sum dy*x, each over the dims that it lacks.
@@ -80,12 +109,15 @@ Cost contract_cost(const Attrs& attrs, In in, In) {
 
 std::vector<OpDef> contract_rows() {
   return {{.op = Op::contract,
-           .doc = "act(sum of x*w over the dims that the result lacks, times `scales` operands, + "
-                  "further operands); results y, and the value before act",
+           .doc =
+               "act(sum of x*w over the dims that the result lacks, times `scales` operands, + "
+               "further operands); results y, and the value before act, [where `to` is given, by "
+               "the scale that is the last operand: turned, the largest number]",
            .sig = "",
            .infer = infer_contract,
            .vjp = contract_vjp,
            .cost = contract_cost,
+           .placement = place_contract,
            .linear = {0, 1},
            .low = "l"}};
 }

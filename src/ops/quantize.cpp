@@ -47,12 +47,7 @@ Types infer_quantize(const Attrs& attrs, In in) {
 
 // Parts of a tensor would need the largest number of all of it: it stays whole.
 std::string place_quantize(const Attrs& attrs, In, In) {
-  std::string out;
-  for (const char c : std::get<Quantize>(attrs).sig) {
-    out += c;
-    if (c >= 'a' && c <= 'z') out += '!';
-  }
-  return out;
+  return pinned(std::get<Quantize>(attrs).sig);
 }
 
 Types infer_delayed_scale(const Attrs& attrs, In in) {

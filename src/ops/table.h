@@ -2,6 +2,8 @@
 // is known here.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/check.h"
@@ -42,6 +44,16 @@ using Grad = std::span<const ir::Var>;
 inline const ir::Type& only(In in) {
   CHECK(in.size() == 1, "takes one operand, got " + std::to_string(in.size()));
   return in[0];
+}
+
+// A signature of which no dim may be sharded.
+inline std::string pinned(std::string_view sig) {
+  std::string out;
+  for (const char c : sig) {
+    out += c;
+    if (c >= 'a' && c <= 'z') out += '!';
+  }
+  return out;
 }
 
 // A view that begins where its operand does.

@@ -1,7 +1,8 @@
-// Products with bias and GELU in bf16, large enough that a card takes one kernel for all of it,
-// against the double reference: rows and columns that end within a tile, depths that end within a
-// block, random shapes; the same bits again, and whether the value before GELU is kept or not.
-// Convention: the CPU, whose kernels other tests try, has a few rows of each.
+// Products with bias and GELU, of bf16 factors or e4m3 ones with scales, in bf16 or in bytes, large
+// enough that a card takes one kernel for all of it, against the double reference: rows and columns
+// that end within a tile, depths that end within a block, random shapes; the same bits again, and
+// whichever results are wanted. Convention: the CPU, whose kernels other tests try, has a few rows
+// of each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,52 +25,93 @@ struct Sizes {
   std::int64_t m, n, k;
 };
 
-Array random_array(const ir::Shape& shape, double scale, std::uint64_t seed) {
-  Array made(DType::bf16, shape);
+Array random_array(const ir::Shape& shape, double scale, std::uint64_t seed,
+                   DType dtype = DType::bf16) {
+  Array made(dtype, shape);
   for (std::int64_t i = 0; i < made.size(); ++i)
     made.set(i, scale * normal(Key{seed}, static_cast<std::uint64_t>(i)));
   return made;
 }
 
-// Rows of a matrix, as doubles.
-Array rows_of(const Array& x, const std::vector<std::int64_t>& rows) {
+// Rows of a matrix, as doubles or as they are.
+Array rows_of(const Array& x, const std::vector<std::int64_t>& rows, DType dtype = DType::f64) {
   const std::int64_t width = x.shape()[1];
-  Array out(DType::f64, {static_cast<std::int64_t>(rows.size()), width});
+  Array out(dtype, {static_cast<std::int64_t>(rows.size()), width});
   for (std::size_t r = 0; r < rows.size(); ++r)
     for (std::int64_t i = 0; i < width; ++i)
       out.set(static_cast<std::int64_t>(r) * width + i, x[rows[r] * width + i]);
   return out;
 }
 
+Array scale_of(double value) {
+  Array made(DType::f32, {});
+  made.set(0, value);
+  return made;
+}
+
 class GeluProducts : public EveryDevice {
  protected:
   void try_sizes(Sizes s, bool bias) {
-    if (GetParam() == "cpu") s.m = s.m % 50 + 1;
-    const std::string what = std::to_string(s.m) + " x " + std::to_string(s.n) + " x " +
-                             std::to_string(s.k) + (bias ? " with bias" : "");
+    const ir::Contract attrs{bias ? "mk,nk,n->mn" : "mk,nk->mn", "gelu", {}};
+    try_product(s, attrs, DType::bf16, bias);
+  }
+  void try_bytes(Sizes s, bool bias) {
+    const ir::Contract attrs{bias ? "mk,nk,,,n->mn" : "mk,nk,,->mn", "gelu", DType::bf16, 2};
+    try_product(s, attrs, DType::f8e4m3, bias);
+  }
+  void try_into_bytes(Sizes s, bool bias);
+
+ private:
+  std::vector<Array> operands(Sizes s, DType factor, bool bias) {
+    const bool bytes = factor == DType::f8e4m3;
+    const double width = 1 / std::sqrt(static_cast<double>(s.k));
     std::vector<Array> in;
-    in.push_back(random_array({s.m, s.k}, 1, 1));
-    in.push_back(random_array({s.n, s.k}, 1 / std::sqrt(static_cast<double>(s.k)), 2));
+    in.push_back(random_array({s.m, s.k}, bytes ? 8 : 1, 1, factor));
+    in.push_back(random_array({s.n, s.k}, (bytes ? 256 : 1) * width, 2, factor));
+    if (bytes) in.insert(in.end(), {scale_of(0x1p-3), scale_of(0x1p-8)});
     if (bias) in.push_back(random_array({s.n}, 0.5, 3));
-    const ir::Attrs attrs = ir::Contract{bias ? "mk,nk,n->mn" : "mk,nk->mn", "gelu", {}};
+    return in;
+  }
+  void try_product(Sizes s, ir::Contract attrs, DType factor, bool bias) {
+    if (GetParam() == "cpu") s.m = s.m % 50 + 1;
+    const std::string what = text(s, factor, bias);
+    const std::vector<Array> in = operands(s, factor, bias);
     const std::vector<Array> got = run(Op::contract, attrs, in),
                              again = run(Op::contract, attrs, in);
     ASSERT_EQ(got.size(), 2u) << what;
     EXPECT_TRUE(got[0].same_bits(again[0]) && got[1].same_bits(again[1])) << what;
-    EXPECT_TRUE(got[0].same_bits(without_before(attrs, in))) << what;
-
-    // The first tiles and the last, and rows of some others.
-    std::vector<std::int64_t> rows;
-    for (std::int64_t row = 0; row < s.m; ++row)
-      if (row < 40 || row >= s.m - 140 || row % 61 == 0) rows.push_back(row);
-    std::vector<Array> exact = {rows_of(in[0], rows)};
-    for (std::size_t i = 1; i < in.size(); ++i) exact.push_back(in[i].as(DType::f64));
-    const std::vector<Array> want = run_reference(Op::contract, attrs, exact, pool_);
-    for (std::size_t i = 0; i < want.size(); ++i) expect_near(rows_of(got[i], rows), want[i], what);
+    EXPECT_TRUE(got[0].same_bits(wanted_of(attrs, in, {0}).at("0"))) << what;
+    const std::vector<std::int64_t> rows = rows_to_try(s.m);
+    const std::vector<Array> want = reference(attrs, in, rows);
+    for (std::size_t i = 0; i < want.size(); ++i)
+      expect_near(rows_of(got[i], rows), want[i], what, 0x1p-7, slack(s, factor));
   }
 
- private:
-  Array without_before(const ir::Attrs& attrs, const std::vector<Array>& in) {
+  static std::string text(Sizes s, DType factor, bool bias) {
+    return std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k) +
+           (bias ? " with bias of " : " of ") + std::string(ir::name(factor));
+  }
+  // The first tiles and the last, and rows of some others.
+  static std::vector<std::int64_t> rows_to_try(std::int64_t m) {
+    std::vector<std::int64_t> rows;
+    for (std::int64_t row = 0; row < m; ++row)
+      if (row < 40 || row >= m - 140 || row % 61 == 0) rows.push_back(row);
+    return rows;
+  }
+  // y and the value before GELU of some rows, unrounded.
+  std::vector<Array> reference(ir::Contract attrs, const std::vector<Array>& in,
+                               const std::vector<std::int64_t>& rows) {
+    const DType factor = in[0].dtype();
+    const bool bytes = factor == DType::f8e4m3;
+    std::vector<Array> exact = {rows_of(in[0], rows, bytes ? factor : DType::f64)};
+    for (std::size_t i = 1; i < in.size(); ++i)
+      exact.push_back(bytes ? in[i] : in[i].as(DType::f64));
+    if (bytes) attrs.out = DType::f32;
+    return run_reference(Op::contract, attrs, exact, pool_);
+  }
+  // These of the results, with nobody to read the others.
+  Arrays wanted_of(const ir::Attrs& attrs, const std::vector<Array>& in,
+                   const std::vector<std::size_t>& wanted) {
     ir::Builder b;
     std::vector<ir::Var> vars;
     Arrays inputs;
@@ -78,23 +120,68 @@ class GeluProducts : public EveryDevice {
       vars.push_back(b.input(ir::Input::batch, name, a.type()));
       inputs.emplace(name, a);
     }
-    b.output("y", b.emit(Op::contract, attrs, vars)[0]);
-    return run_program(*executor_, b.program(), inputs).at("y");
+    const std::vector<ir::Var> out = b.emit(Op::contract, attrs, vars);
+    for (const std::size_t i : wanted) b.output(std::to_string(i), out[i]);
+    return run_program(*executor_, b.program(), inputs);
   }
-  // Two roundings to bf16, of the sum and of the result, in each element.
-  static void expect_near(const Array& got, const Array& want, const std::string& what) {
+  // Tensor cores lose up to 2^-13 of the numbers that they add in each step of 32.
+  static double slack(Sizes s, DType factor) {
+    return 2e-3 + (factor == DType::bf16 ? 0 : 0x1p-13 * static_cast<double>(s.k) / 32);
+  }
+  // Roundings of the result, or of the sum and the result, by `relative` of it at most.
+  static void expect_near(const Array& got, const Array& want, const std::string& what,
+                          double relative, double slack, double scale = 1) {
     std::int64_t wrong = 0, first = -1;
     for (std::int64_t i = 0; i < want.size(); ++i) {
-      if (std::abs(got[i] - want[i]) <= 0x1p-7 * std::abs(want[i]) + 2e-3) continue;
+      if (std::abs(got[i] * scale - want[i]) <= relative * std::abs(want[i]) + slack) continue;
       ++wrong;
       if (first < 0) first = i;
     }
     if (wrong > 0)
       ADD_FAILURE() << what << ": " << wrong << " of " << want.size() << " elements, the first "
-                    << first << ": " << got[first] << " instead of " << want[first];
+                    << first << ": " << got[first] * scale << " instead of " << want[first];
   }
   ThreadPool pool_{2};
 };
+
+void GeluProducts::try_into_bytes(Sizes s, bool bias) {
+  if (GetParam() == "cpu") s.m = s.m % 50 + 1;
+  constexpr double scale = 0x1p-4;
+  const DType factor = DType::f8e4m3;
+  const ir::Contract plain{bias ? "mk,nk,,,n->mn" : "mk,nk,,->mn", "gelu", DType::bf16, 2};
+  ir::Contract attrs = plain;
+  attrs.sig.insert(attrs.sig.find("->"), ",");
+  attrs.to = DType::f8e4m3;
+  const std::string what = text(s, factor, bias) + " into bytes";
+  const std::vector<Array> factors = operands(s, factor, bias);
+  std::vector<Array> in = factors;
+  in.push_back(scale_of(scale));
+  const std::vector<Array> got = run(Op::contract, attrs, in);
+  ASSERT_EQ(got.size(), 4u) << what;
+
+  // Other results beside it do not change one; inference wants the first alone.
+  const std::vector<std::vector<std::size_t>> some = {{0}, {0, 3}, {1, 2}, {0, 1, 2, 3}};
+  for (const std::vector<std::size_t>& wanted : some)
+    for (const auto& [name, result] : wanted_of(attrs, in, wanted))
+      EXPECT_TRUE(result.same_bits(got[std::stoul(name)])) << what << ", result " << name;
+
+  const std::vector<std::int64_t> rows = rows_to_try(s.m);
+  const std::vector<Array> want = reference(plain, factors, rows);
+  // A byte is rounded by half of a last place, at most 2^-4 of it.
+  expect_near(rows_of(got[0], rows), want[0], what, 0x1p-4, slack(s, factor), scale);
+  expect_near(rows_of(got[1], rows), want[1], what + ", before", 0x1p-7, slack(s, factor));
+  std::int64_t turned = 0;
+  Array largest(DType::f8e4m3, {2});
+  for (std::int64_t m = 0; m < s.m; ++m)
+    for (std::int64_t n = 0; n < s.n; ++n) {
+      const double byte = got[0][m * s.n + n];
+      turned += got[2][n * s.m + m] == byte;
+      if (std::abs(byte) > largest[0]) largest.set(0, std::abs(byte));
+    }
+  EXPECT_EQ(turned, s.m * s.n) << what;
+  largest.set(1, got[3][0] / scale);
+  EXPECT_EQ(largest[1], largest[0]) << what;
+}
 
 TEST_P(GeluProducts, OfTilesThatEndWithinTheResultMatchTheReference) {
   // A card with 132 multiprocessors takes 264 tiles of 128 x 192 or more by its own kernel.
@@ -115,6 +202,20 @@ TEST_P(GeluProducts, OfRandomShapesMatchTheReference) {
     const std::int64_t n = 8 * between(0, 12, 400), k = 8 * between(1, 1, 50);
     try_sizes({between(2, 0, 4000) + 8'000'000 / n, n, k}, trial % 3 != 0);
   }
+}
+
+TEST_P(GeluProducts, OfBytesMatchTheReference) {
+  const Sizes all[] = {{8192, 1536, 128}, {8192, 3072, 768}, {8176, 1552, 96},  {16400, 384, 96},
+                       {5008, 3072, 48},  {4112, 1008, 208}, {3008, 3088, 272}, {4096, 1536, 1536}};
+  for (const Sizes& s : all) try_bytes(s, true);
+  try_bytes(all[2], false);
+}
+
+TEST_P(GeluProducts, IntoBytesMatchTheReference) {
+  const Sizes all[] = {{8192, 1536, 128}, {8192, 3072, 768}, {8176, 1552, 96}, {16400, 384, 96},
+                       {5008, 3072, 48},  {4112, 1008, 208}, {3008, 3088, 272}};
+  for (const Sizes& s : all) try_into_bytes(s, true);
+  try_into_bytes(all[2], false);
 }
 
 FOR_EVERY_DEVICE(GeluProducts);

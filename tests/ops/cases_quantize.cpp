@@ -14,13 +14,18 @@ namespace {
 constexpr Tolerance scaled{1e-6, "a product of scales and a sum of one addend or two, in f32"};
 constexpr Tolerance scaled_low{4e-3, "a rounding to bf16 that falls to the other neighbour"};
 
+constexpr Tolerance into_bytes{
+    3e-2, "one in fifty falls to the other byte, where the value before act is rounded to bf16"};
+
 Case product(const std::string& name, const Contract& attrs, std::vector<Operand> in) {
   const bool low = attrs.out == DType::bf16;
   return {.name = "contract_" + name,
           .op = Op::contract,
           .attrs = attrs,
           .in = std::move(in),
-          .tolerance = low ? scaled_low : scaled,
+          .tolerance = attrs.to ? into_bytes
+                       : low    ? scaled_low
+                                : scaled,
           .fixed = true};
 }
 
@@ -56,6 +61,14 @@ Rows products() {
       product("f8_odd", {"bc,fc,,->bf", {}, DType::f32, 2}, {e4({3, 7}), e5({5, 7}), s, s}),
       product("f8_odd_low", {"btc,cf,,,f->btf", "gelu", DType::bf16, 2},
               {e5({2, 3, 13}), e5({13, 9}), s, s, {{9}}}),
+      product("f8_to_bytes", {"btc,fc,,,f,->btf", "gelu", DType::bf16, 2, DType::f8e4m3},
+              {e4({2, 8, 64}), e4({32, 64}), s, s, low({32}), s}),
+      product("f8_to_bytes_odd", {"btc,cf,,,f,->btf", "gelu", DType::bf16, 2, DType::f8e4m3},
+              {e4({3, 7, 13}), e5({13, 9}), s, s, {{9}}, s}),
+      product("f8_to_bytes_tanh", {"bc,fc,,,->bf", "gelu_tanh", DType::f32, 2, DType::f8e5m2},
+              {e4({32, 64}), e4({48, 64}), s, s, s}),
+      product("f8_to_no_bytes", {"bc,fc,,,->bf", "gelu", DType::bf16, 2, DType::f8e4m3},
+              {e4({0, 16}), e4({32, 16}), s, s, s}),
       product("f8_bare", {"bc,fc->bf", {}, DType::f32}, {e4({4, 16}), e4({8, 16})}),
       product("i8_channels", {"btc,cf,,f,f->btf", "gelu", DType::f32, 2},
               {i8({2, 5, 19}), i8({19, 11}), s, {{11}, positive}, {{11}}}),

@@ -152,6 +152,21 @@ int quantised_products(const ir::Program& program) {
   return count;
 }
 
+// Each block has one activation, which no pass of its own makes or quantises.
+TEST(Fp8, ProductsQuantiseTheActivationsBehindThem) {
+  const auto count = [](const ir::Program& program) {
+    int products = 0, passes = 0;
+    for (const ir::Eqn& e : program.eqns) {
+      products += e.op == ir::Op::contract && std::get<ir::Contract>(e.attrs).to;
+      passes += e.op == ir::Op::quantize && std::get<ir::Quantize>(e.attrs).act == "gelu";
+    }
+    return std::pair(products, passes);
+  };
+  Session trains(small("fp8")), infers(small("fp8"), {}, nullptr, Use::inference);
+  EXPECT_EQ(count(trains.planned({Goal::train, 8}).program), std::pair(2, 0));
+  EXPECT_EQ(count(infers.planned({Goal::predict, 8}).program), std::pair(2, 0));
+}
+
 TEST(Fp8, EvaluationOfATrainingStaysInBf16) {
   Session trains(small("fp8")), infers(small("fp8"), {}, nullptr, Use::inference);
   EXPECT_EQ(quantised_products(trains.planned({Goal::train, 8}).program), 2 * 4 * 3);

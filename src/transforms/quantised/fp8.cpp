@@ -3,8 +3,9 @@
 // where it is made, in the order of dims in which a product sums along its last ones, and in the
 // turned one where another product wants that; its scale follows from the largest numbers of the
 // last 16 steps ("delayed scaling"), which are state of the program. An activation that only such
-// products read, or its gradient, is made while it is quantised. The first and the last layer,
-// norms and attention stay as they are, and so does a product whose extents are no multiples of 16.
+// products read is quantised by the product that makes it; another one, or its gradient, is made
+// while it is quantised. The first and the last layer, norms and attention stay as they are, and so
+// does a product whose extents are no multiples of 16.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -48,6 +49,15 @@ struct EightFactor {
   const Eqn* sum = nullptr;   // its sum over rows, made on the way
   Var source = none;          // what is read instead of the factor; none: the factor itself
   std::array<Var, 3> made{};  // in the new program: straight, turned, scale
+
+  // An op that quantises its own result turns it as a matrix of its last dim.
+  bool turns_columns() const { return turn == 0 || turn + 1 == letters.size(); }
+};
+
+// A product in eight bits without its results.
+struct EightProduct {
+  Contract attrs;
+  std::vector<Var> in;
 };
 
 class Eights {
@@ -71,7 +81,9 @@ class Eights {
   void read_scale(const Eqn& maker, Var v);
   void normalise(const Eqn& e, Var v);
   void quantise(const Eqn& maker, Var v);
+  EightProduct product_of(const Eqn& e) const;
   void multiply(const Eqn& e);
+  void multiply_into_bytes(const Eqn& e);
   void copy(const Eqn& e);
   void write_history(Program& out);
 
@@ -139,13 +151,10 @@ void Eights::find_activations() {
     if (f.reads == 0 || uses_.count[at(v)] != f.reads) continue;
     const int made = uses_.made_at(v);
     const Eqn& e = uses_.program.eqns[static_cast<std::size_t>(made)];
-    if ((e.op == Op::layer_norm && e.out[0] == v) || (e.op == Op::add_norm && e.out[1] == v)) {
-      const bool turns = f.turn == 0 || f.turn + 1 == f.letters.size();
-      if (turns && uses_.program.type(e.in[0]).dtype == DType::f32) f.norm = &e;
-    }
+    if ((e.op == Op::layer_norm && e.out[0] == v) || (e.op == Op::add_norm && e.out[1] == v))
+      if (f.turns_columns() && uses_.program.type(e.in[0]).dtype == DType::f32) f.norm = &e;
     if (e.out[0] != v) continue;
-    const bool columns = f.turn == 0 || f.turn + 1 == f.letters.size();
-    if (e.op == Op::gelu || (e.op == Op::gelu_grad && columns)) {
+    if (e.op == Op::gelu || (e.op == Op::gelu_grad && f.turns_columns())) {
       f.act = &e;
       f.source = e.in[0];
       gone_.insert(made);
@@ -273,7 +282,7 @@ Eqn without_act(const Eqn& e) {
   return out;
 }
 
-void Eights::multiply(const Eqn& e) {
+EightProduct Eights::product_of(const Eqn& e) const {
   const Contract& a = std::get<Contract>(e.attrs);
   const auto reads = *reads_in_blocks(uses_.program, e);
   std::vector<Var> in, scales;
@@ -292,7 +301,32 @@ void Eights::multiply(const Eqn& e) {
   }
   attrs.sig += "->" + letters_out(a.sig);
   attrs.out = uses_.program.type(e.out[0] == none ? e.out[1] : e.out[0]).dtype;
+  return {attrs, in};
+}
+
+void Eights::multiply(const Eqn& e) {
+  const auto [attrs, in] = product_of(e);
   r_.copy_with(e, attrs, in);
+}
+
+void Eights::multiply_into_bytes(const Eqn& e) {
+  const Var v = e.out[0], before = e.out[1];
+  EightFactor& f = factors_.at(v);
+  const auto kind = static_cast<std::size_t>(f.kind);
+  const std::string name = uses_.program.name_of(v);
+  read_scale(e, v);
+  auto [attrs, in] = product_of(e);
+  attrs.sig.insert(attrs.sig.find("->"), ",");
+  attrs.to = scale_kinds[kind].to;
+  in.push_back(f.made[2]);
+  const std::vector<std::string> names = {
+      f.straight ? name + ".f8" : "_", before == none ? "_" : uses_.program.name_of(before),
+      f.turn > 0 ? name + ".f8t" : "_", train_ ? name + ".amax" : "_"};
+  const std::vector<Var> out = r_.to.emit_named(Op::contract, attrs, in, names);
+  f.made[0] = out[0];
+  f.made[1] = out[2];
+  if (before != none) r_.set(before, out[1]);
+  if (train_) largest_[kind][static_cast<std::size_t>(f.row)] = out[3];
 }
 
 void Eights::copy(const Eqn& e) {
@@ -303,6 +337,8 @@ void Eights::copy(const Eqn& e) {
   for (const Var v : e.out)
     if (const auto found = factors_.find(v); found != factors_.end() && found->second.norm == &e)
       return normalise(e, v);
+  if (apart && product && first->second.turns_columns() && !factors_.contains(e.out[1]))
+    return multiply_into_bytes(e);
   if (apart) {
     const Eqn alone = without_act(e);
     product ? multiply(alone) : (void)r_.copy_with(alone, alone.attrs, r_(e.in));

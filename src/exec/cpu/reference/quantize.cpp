@@ -63,14 +63,30 @@ Tensor in_doubles(const ir::Shape& shape, std::vector<double>& numbers) {
   return {ir::DType::f64, shape, reinterpret_cast<std::byte*>(numbers.data())};
 }
 
+double activated(const std::string& act, double x) {
+  return act == "gelu" ? gelu_erf(x) : act == "gelu_tanh" ? gelu_tanh(x) : x;
+}
+
 double value_to_quantise(const Call& call, int64_t i) {
   const std::string& act = call.attr<ir::Quantize>().act;
   const double x = read_number(call.in[0], i);
-  if (act.empty()) return x;
-  if (act == "gelu") return gelu_erf(x);
-  if (act == "gelu_tanh") return gelu_tanh(x);
+  if (!act.ends_with("_grad")) return activated(act, x);
   const double g = read_number(call.in[2], i);
   return g * (act == "gelu_grad" ? gelu_erf_slope(x) : gelu_tanh_slope(x));
+}
+
+// Values over their scales, read as a matrix of so many rows and written turned; one row stays as
+// it is. `inverse` says by what value i is multiplied.
+template <class Inverse>
+void write_bytes(ThreadPool& pool, const std::vector<float>& values, int64_t rows,
+                 const Inverse& inverse, const Tensor& out) {
+  const auto n = static_cast<int64_t>(values.size());
+  const int64_t columns = rows > 0 ? n / rows : 0;
+  for_tasks(pool, n, [&](int64_t i) {
+    const int64_t from = i % rows * columns + i / rows;
+    out.as<std::uint8_t>()[i] =
+        to_quantised(values[static_cast<std::size_t>(from)] * inverse(from), out.dtype);
+  });
 }
 
 void write_largest(const std::vector<float>& values, const Tensor& out) {
@@ -94,28 +110,32 @@ void write_sums(const std::vector<float>& values, const Tensor& out) {
 
 }  // namespace
 
-// The sum in double (of integers it is exact), times the scales in their order, plus the addends.
+// The sum in double (of integers it is exact), times the scales in their order, plus the addends;
+// with `to` its activation as reference_quantize gives it.
 void contract_quantised(const Call& call) {
   const auto& attr = call.attr<ir::Contract>();
   const Tensor y = call.out[0], z = call.out.size() > 1 ? call.out[1] : Tensor{};
-  if (!y && !z) return;
+  if (!attr.to && !y && !z) return;
   const OperandLetters letters = parse_letters(attr.sig);
+  Extents extents;
+  for (std::size_t i = 0; i < call.in.size(); ++i) extents.bind(letters.in[i], call.in[i].shape);
+  ir::Shape shape;
+  for (const char letter : letters.out) shape.push_back(extents[letter]);
   std::vector<double> x = numbers(call.in[0], call.pool), w = numbers(call.in[1], call.pool);
-  const int64_t n = (y ? y : z).elements();
+  const int64_t n = ir::elements(shape);
   std::vector<double> sums(static_cast<std::size_t>(n));
   const std::vector<Tensor> factors = {in_doubles(call.in[0].shape, x),
                                        in_doubles(call.in[1].shape, w)};
-  const std::vector<Tensor> sum = {in_doubles((y ? y : z).shape, sums)};
+  const std::vector<Tensor> sum = {in_doubles(shape, sums)};
   const ir::Attrs plain =
       ir::Contract{letters.in[0] + "," + letters.in[1] + "->" + letters.out, {}, ir::DType::f64};
   reference_contract<double>(Call{
       .op = call.op, .attrs = plain, .in = factors, .out = sum, .pool = call.pool, .scratch = {}});
 
-  Extents extents;
-  for (std::size_t i = 0; i < call.in.size(); ++i) extents.bind(letters.in[i], call.in[i].shape);
   std::vector<std::vector<int64_t>> at;
-  for (std::size_t i = 2; i < call.in.size(); ++i)
+  for (std::size_t i = 2; i < call.in.size() - (attr.to ? 1 : 0); ++i)
     at.push_back(places(letters.out, extents, letters.in[i], call.in[i]));
+  std::vector<float> v(attr.to ? sums.size() : 0);
   for_tasks(call.pool, n, [&](int64_t i) {
     double value = sums[static_cast<std::size_t>(i)];
     for (std::size_t a = 0; a < at.size(); ++a) {
@@ -123,10 +143,19 @@ void contract_quantised(const Call& call) {
       value = static_cast<int>(a) < attr.scales ? value * number : value + number;
     }
     if (z) write_number(z, i, value);
-    if (attr.act == "gelu") value = gelu_erf(value);
-    if (attr.act == "gelu_tanh") value = gelu_tanh(value);
-    if (y) write_number(y, i, value);
+    value = activated(attr.act, value);
+    if (attr.to)
+      v[static_cast<std::size_t>(i)] = static_cast<float>(value);
+    else if (y)
+      write_number(y, i, value);
   });
+  if (!attr.to) return;
+  const float inverse = 1 / call.in.back().as<float>()[0];
+  const auto by = [&](int64_t) { return inverse; };
+  const int64_t width = shape.empty() ? 1 : shape.back();
+  if (y) write_bytes(call.pool, v, 1, by, y);
+  if (call.out[2]) write_bytes(call.pool, v, width > 0 ? n / width : 0, by, call.out[2]);
+  if (call.out[3]) write_largest(v, call.out[3]);
 }
 
 // s = x + r, y = (s - mean) rstd gain + bias, and y as reference_quantize gives it.
@@ -189,13 +218,9 @@ void reference_quantize(const Call& call) {
     // A rotation of the dims turns a matrix: its rows are the dims that go to the end.
     const int64_t rows =
         order == letters ? 1 : extents.product(letters.substr(0, letters.find(order[0])));
-    const int64_t columns = rows > 0 ? n / rows : 0;
-    for_tasks(call.pool, n, [&](int64_t i) {
-      const int64_t from = i % rows * columns + i / rows;
-      const float inverse = 1 / scale.as<float>()[place(scales, from)];
-      out.as<std::uint8_t>()[i] =
-          to_quantised(v[static_cast<std::size_t>(from)] * inverse, attr.to);
-    });
+    write_bytes(
+        call.pool, v, rows, [&](int64_t i) { return 1 / scale.as<float>()[place(scales, i)]; },
+        out);
   }
 }
 REFERENCE(quantize)

@@ -63,6 +63,21 @@ __device__ __forceinline__ Wide<T> erf_gelu(Wide<T> x) {
   else
     return 0.5 * x * (1.0 + erf(x * 0.70710678118654752440));
 }
+// The same for a result that becomes bf16, in 9 instructions instead of 15: max(x, 0) - a 2^p(a)
+// with a = |x| cut off at 5.5, and p a polynomial near log2(1 - Phi(a)). The error is 2^-13 of the
+// result, 1e-7 where that is below 2^-16; rounded it is within 0.53 of a last place.
+__device__ __forceinline__ float short_gelu(float x) {
+  float tail, above;
+  const float a = fminf(fabsf(x), 5.5f);
+  float p = fmaf(a, -0.000296738319f, 0.00558635872f);
+  p = fmaf(a, p, -0.0473941825f);
+  p = fmaf(a, p, -0.465304613f);
+  p = fmaf(a, p, -1.14860666f);
+  p = fmaf(a, p, -1.00016344f);
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(tail) : "f"(p));
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(above) : "f"(x));  // a NaN stays one
+  return fmaf(-a, tail, above);
+}
 template <class T>
 __device__ __forceinline__ Wide<T> erf_gelu_slope(Wide<T> x) {
   const NormalAt<T> at(x);

@@ -11,7 +11,8 @@
 #include "exec/common/index.h"
 #include "exec/cuda/products/blas.h"
 #include "exec/cuda/products/choose.h"
-#include "exec/cuda/products/way.h"
+#include "exec/cuda/products/contract_own.h"
+#include "exec/cuda/quantised/contract_bytes.h"
 
 namespace tessera::exec::cuda {
 namespace {
@@ -50,22 +51,11 @@ struct Kept {
 };
 
 // The addresses of one call, and the element types that go with them.
-struct Job {
+struct Job : Operands {
   const Call& call;
-  const Way& way;
   std::byte* sum;  // where the sum goes: a result, or the workspace
   bool gelu;       // the library applies it, and writes `before`
   std::byte* before;
-
-  const Tensor& a() const { return call.in[way.c.swapped ? 1 : 0]; }
-  const Tensor& b() const { return call.in[way.c.swapped ? 0 : 1]; }
-  // Both scales multiply the sum: it does not matter which factor the library takes them for.
-  const std::byte* scale(int i) const { return way.scaled ? addend(i)->data : nullptr; }
-  // The library wants them at multiples of 16 bytes.
-  bool scales_fit() const { return aligned_16(scale(0)) && aligned_16(scale(1)); }
-  const Tensor* addend(int i) const {
-    return i < 0 ? nullptr : &call.in[static_cast<std::size_t>(i) + 2];
-  }
 };
 
 // The first product of a call, where the operands and the result of the call lie. Nothing where an
@@ -193,59 +183,15 @@ void multiply_by_own(const Job& job, ir::DType type) {
   multiply_plain(p, c.products, job.way.factors, type, job.call.stream);
 }
 
-// The product as one of few rows, where it is one: with its bias, where the library would add it.
-std::optional<ThinProduct> thin_product(const Job& job) {
-  const Way& way = job.way;
-  const Contraction& c = way.c;
-  if (!way.by_library() || way.scales > 0 || c.products || c.outer_steps() != 1 ||
-      c.outer_k_steps() != 1 || !ir::is_low(way.factors) || way.b_factor != way.factors ||
-      (way.type != way.factors && way.type != ir::DType::f32))
-    return {};
-  const bool m_few = c.m.extent <= c.n.extent;
-  const Run &few = m_few ? c.m : c.n, &many = m_few ? c.n : c.m;
-  ThinProduct p{.few_rows = (m_few ? job.a() : job.b()).data,
-                .many_rows = (m_few ? job.b() : job.a()).data,
-                .c = job.sum,
-                .few = few.extent,
-                .many = many.extent,
-                .depth = c.k.extent,
-                .few_row = m_few ? few.a : few.b,
-                .many_row = m_few ? many.b : many.a,
-                .c_few = few.c,
-                .c_many = many.c};
-  constexpr int64_t chunk = 8;
-  if (p.few > most_thin_rows || c.k.a != 1 || c.k.b != 1 || p.depth % chunk != 0 ||
-      p.few_row % chunk != 0 || p.many_row % chunk != 0 || !aligned_16(p.few_rows) ||
-      !aligned_16(p.many_rows))
-    return {};
-  // The library's bias runs along the rows of its result.
-  if (way.bias >= 0 && way.turned == !m_few) p.bias = job.addend(way.bias)->data;
-  return p;
-}
-
 // The product and its gelu as one kernel, where there is one.
-std::optional<GeluProduct> gelu_product(const Job& job) {
-  const Way& way = job.way;
-  const Contraction& c = way.c;
-  const ir::DType bf16 = ir::DType::bf16;
+std::optional<GeluProduct> with_gelu(const Job& job) {
   std::byte* const y = job.call.out[0].data;
-  if (!y || job.call.attr<ir::Contract>().act != "gelu" || !way.fused || way.residual >= 0 ||
-      way.scales > 0 || way.wide_sums || way.turned || c.products || c.outer_steps() != 1 ||
-      c.outer_k_steps() != 1 || way.factors != bf16 || way.b_factor != bf16 || way.type != bf16 ||
-      c.k.a != 1 || c.k.b != 1 || c.n.c != 1 || c.m.c != c.n.extent)
-    return {};
-  const GeluProduct p{.a = job.a().data,
-                      .b = job.b().data,
-                      .bias = way.bias < 0 ? nullptr : job.addend(way.bias)->data,
-                      .y = y,
-                      .before = job.before,
-                      .m = c.m.extent,
-                      .n = c.n.extent,
-                      .k = c.k.extent,
-                      .a_row = c.m.a,
-                      .b_row = c.n.b};
-  if (!takes_gelu_product(p, job.call.context.limits)) return {};
-  return p;
+  if (!y || job.call.attr<ir::Contract>().act != "gelu") return {};
+  std::optional<GeluProduct> p = gelu_product(job);
+  if (!p) return {};
+  p->y = y;
+  p->before = job.before;
+  return takes_gelu_product(*p, job.call.context.limits) ? p : std::nullopt;
 }
 
 // Dims of the result that every addend of the pass walks in one stride become one.
@@ -297,7 +243,7 @@ Job job_of(const Call& call, const Way& way) {
   std::byte* sum = way.wide_sums     ? call.workspace + blas_workspace(call.context.limits)
                    : gelu || !before ? y
                                      : before;
-  return Job{.call = call, .way = way, .sum = sum, .gelu = gelu, .before = before};
+  return Job{{call.in, way}, call, sum, gelu, before};
 }
 
 Kept make_kept(const Call& call) {
@@ -309,7 +255,7 @@ Kept make_kept(const Call& call) {
   }
   Kept kept{.way = way_of(call.attr<ir::Contract>(), shapes, dtypes), .plan = {}};
   const Job job = job_of(call, kept.way);
-  if (thin_product(job) || gelu_product(job)) return kept;
+  if (thin_product(job, job.sum) || with_gelu(job)) return kept;
   kept.plan = plan_of(job, true, true);
   if (!kept.plan && job.gelu) kept.plan = plan_of(job, true, false);
   if (!kept.plan && kept.way.bias >= 0) kept.plan = plan_of(job, false, false);
@@ -319,11 +265,13 @@ Kept make_kept(const Call& call) {
 }  // namespace
 
 void choose_contract(const Call& call) {
+  if (call.attr<ir::Contract>().to) return choose_contract_bytes(call);
   if (call.out[0].data || before_of(call)) (void)make_kept(call);
 }
 
 void run_contract(const Call& call) {
   const auto& attr = call.attr<ir::Contract>();
+  if (attr.to) return run_contract_bytes(call);
   std::byte *const y = call.out[0].data, *const before = before_of(call);
   const bool acts = !attr.act.empty() && y;
   if (!y && !before) return;
@@ -331,7 +279,7 @@ void run_contract(const Call& call) {
   const Way& way = kept.way;
   if (way.c.c_elements() == 0) return;
   Job job = job_of(call, way);
-  if (const std::optional<GeluProduct> own = gelu_product(job)) {
+  if (const std::optional<GeluProduct> own = with_gelu(job)) {
     multiply_gelu(*own, call.context.limits, call.stream);
     return;
   }
@@ -340,7 +288,7 @@ void run_contract(const Call& call) {
       kept.plan && still_aligned(job, kept.plan->product()) ? &*kept.plan : nullptr;
   const bool gelu_done = plan && plan->product().gelu;
   if (job.gelu && !gelu_done && before) job.sum = before;
-  const std::optional<ThinProduct> thin = plan ? std::nullopt : thin_product(job);
+  const std::optional<ThinProduct> thin = plan ? std::nullopt : thin_product(job, job.sum);
   const bool bias_done = plan ? plan->product().bias : thin && thin->bias;
   multiply(job, plan, thin);
 
@@ -375,7 +323,8 @@ void run_contract(const Call& call) {
 }
 
 int64_t workspace_contract(const ir::Attrs& attrs, std::span<const ir::Type> in,
-                           std::span<const ir::Type>, const Limits& limits) {
+                           std::span<const ir::Type> out, const Limits& limits) {
+  if (std::get<ir::Contract>(attrs).to) return workspace_contract_bytes(attrs, in, out, limits);
   std::vector<ir::Shape> shapes;
   std::vector<ir::DType> dtypes;
   for (const ir::Type& type : in) {

@@ -49,12 +49,17 @@ struct ThinProduct {
 void multiply_thin(const ThinProduct& product, ir::DType factors, ir::DType result,
                    cudaStream_t stream);
 
-// y = gelu(A B^T + bias) of bf16 factors, results and bias; A is [m, k], B [n, k], y and `before`
-// (the value before gelu) are dense [m, n].
+// y = gelu(A B^T + bias) of bf16 factors, or of e4m3 ones times both scales; the bias is bf16; A is
+// [m, k], B [n, k], results are dense: y and `before` (the value before gelu) [m, n] in bf16. With
+// a scale of its own y is e4m3, y / scale, and may come turned, as [n, m], and with its largest
+// magnitude, whose place holds 0 before.
 struct GeluProduct {
   const void *a = nullptr, *b = nullptr;
-  const void* bias = nullptr;            // one for each column; null: none
-  void *y = nullptr, *before = nullptr;  // before null: not written
+  const float *a_scale = nullptr, *b_scale = nullptr;       // on the card; null: factors are bf16
+  const float* y_scale = nullptr;                           // on the card; null: y is bf16
+  const void* bias = nullptr;                               // one for each column; null: none
+  void *y = nullptr, *before = nullptr, *turned = nullptr;  // null: not written
+  float* amax = nullptr;
   std::int64_t m = 1, n = 1, k = 1;
   std::int64_t a_row = 0, b_row = 0;  // elements between rows
 };

@@ -1,7 +1,8 @@
 // Instructions of compute capability 9.0a behind a product kernel: the tensor cores of a group
 // of four warps (wgmma), copies of tiles by the copy engine (TMA), and the barriers in shared
 // memory that both report to. Convention: addresses of shared memory are 32-bit words; a tile has
-// rows of 64 two-byte elements (128 bytes), its 16-byte pieces permuted by the 128-byte swizzle.
+// rows of 128 bytes (64 elements of bf16, 128 of e4m3), its 16-byte pieces permuted by the 128-byte
+// swizzle.
 #pragma once
 
 #include <cuda.h>
@@ -95,6 +96,24 @@ __device__ __forceinline__ void load_box_to_all(Word to, const CUtensorMap& map,
       "l"(&map), "r"(col), "r"(row), "r"(barrier), "h"(static_cast<std::uint16_t>(mask))
       : "memory");
 }
+// Boxes of maps with rows by pairs and by fours (tensor_map.h); `row` is a multiple of 16.
+__device__ __forceinline__ void load_pairs(Word to, const CUtensorMap& map, int row, int col,
+                                           Word barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3, %3, %4}], [%5];" ::"r"(to),
+      "l"(&map), "r"(col), "r"(0), "r"(row / 16), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void load_fours_to_all(Word to, const CUtensorMap& map, int row, int col,
+                                                  Word barrier, unsigned mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3, %3, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(&map), "r"(col), "r"(0), "r"(row / 16), "r"(barrier),
+      "h"(static_cast<std::uint16_t>(mask))
+      : "memory");
+}
 __device__ __forceinline__ void store_box(const CUtensorMap& map, int row, int col, Word from) {
   asm volatile(
       "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
@@ -118,6 +137,15 @@ __device__ __forceinline__ void store_matrices(Word to, Word a, Word b, Word c, 
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),
                "r"(b), "r"(c), "r"(d)
                : "memory");
+}
+// Each of them turned: row 2 t + h of a matrix gets half h of lane 4 g + t at place g.
+__device__ __forceinline__ void store_matrices_turned(Word to, Word a, Word b, Word c, Word d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+__device__ __forceinline__ void store_words(Word to, Word a, Word b) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(a), "r"(b) : "memory");
 }
 
 // ---- the tensor cores ----
@@ -155,11 +183,15 @@ __device__ __forceinline__ void wait_products() {
 #define TESSERA_WGMMA_R96                                                              \
   ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112," \
   "%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define TESSERA_WGMMA_ASM(shape, regs, a, b, p)                                \
-  "{\n.reg .pred p;\nsetp.ne.b32 p, " p                                        \
-  ", 0;\n"                                                                     \
-  "wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" regs "}, " a ", " b \
-  ", p, 1, 1, 0, 0;\n}"
+#define TESSERA_WGMMA_OF(shape, types, regs, a, b, p, orders)                                     \
+  "{\n.reg .pred p;\nsetp.ne.b32 p, " p                                                           \
+  ", 0;\n"                                                                                        \
+  "wgmma.mma_async.sync.aligned." shape ".f32." types " {" regs "}, " a ", " b ", p, 1, 1" orders \
+  ";\n}"
+#define TESSERA_WGMMA_ASM(shape, regs, a, b, p) \
+  TESSERA_WGMMA_OF(shape, "bf16.bf16", regs, a, b, p, ", 0, 0")
+#define TESSERA_WGMMA_BYTES(shape, regs, a, b, p) \
+  TESSERA_WGMMA_OF(shape, "e4m3.e4m3", regs, a, b, p, "")
 
 // d += a b of 64 x cols results over a depth of 16; the sums of warp w are its rows 16 w and on,
 // d[4 j] .. d[4 j + 3] of lane 4 g + t: (row g, columns 8 j + 2 t and + 1), (row g + 8, the same).
@@ -187,6 +219,19 @@ __device__ __forceinline__ void multiply(float (&d)[cols / 2], std::uint64_t a, 
         : "l"(a), "l"(b), "r"(adds));
 }
 
+// The same of e4m3 factors over a depth of 32, which the tensor cores add up with some 14 bits.
+template <int cols>
+__device__ __forceinline__ void multiply_bytes(float (&d)[cols / 2], std::uint64_t a,
+                                               std::uint64_t b) {
+  const int adds = 1;
+  static_assert(cols == 192);
+  asm volatile(
+      TESSERA_WGMMA_BYTES("m64n192k32", TESSERA_WGMMA_R0 TESSERA_WGMMA_R32 TESSERA_WGMMA_R64, "%96",
+                          "%97", "%98")
+      : TESSERA_WGMMA_32(0), TESSERA_WGMMA_32(32), TESSERA_WGMMA_32(64)
+      : "l"(a), "l"(b), "r"(adds));
+}
+
 template <int registers>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
@@ -202,6 +247,8 @@ __device__ __forceinline__ void take_registers() {
 #undef TESSERA_WGMMA_R32
 #undef TESSERA_WGMMA_R64
 #undef TESSERA_WGMMA_R96
+#undef TESSERA_WGMMA_OF
 #undef TESSERA_WGMMA_ASM
+#undef TESSERA_WGMMA_BYTES
 
 }  // namespace tessera::exec::cuda::wgmma
