@@ -126,8 +126,8 @@ endforeach()
 find_program(COMPUTE_SANITIZER compute-sanitizer HINTS ${CUDAToolkit_BIN_DIR}
   ${CUDAToolkit_BIN_DIR}/../compute-sanitizer)
 if(COMPUTE_SANITIZER)
-  # sanitize_test(FAMILY PREFIX...): the cases of ops whose names begin so, in a process of their
-  # own; with - in front all others. What libraries launch is looked at, too.
+  # sanitize_test(FAMILY WORD...): the cases of ops whose names begin so, or are so (word=), in a
+  # process of their own; with - in front all others. What libraries launch is looked at, too.
   set(memcheck ${COMPUTE_SANITIZER} --tool memcheck --report-api-errors no --error-exitcode 99)
   set(racecheck ${CMAKE_SOURCE_DIR}/tools/racecheck.sh ${COMPUTE_SANITIZER})
   function(sanitize_test family)
@@ -141,8 +141,10 @@ if(COMPUTE_SANITIZER)
     endforeach()
   endfunction()
   set(products contract)
-  set(pictures conv max_pool)
-  set(tokens attention window unwindow bias_table)
+  set(pictures conv= max_pool)
+  set(picture_gradients conv_)
+  set(tokens attention= window unwindow bias_table)
+  set(token_gradients attention_)
   set(norms layer_norm add_norm softmax log_softmax batch_norm moments running_stats)
   set(moves reshape transpose slice concat pad stack unstack broadcast patchify unpatchify view
     pack)
@@ -153,10 +155,10 @@ if(COMPUTE_SANITIZER)
   set(losses nll cross_entropy)
   set(pixels augment resize normalise)
   set(others ${products} ${curves} ${dropouts} ${bytes} ${losses} ${pixels} ${pictures}
-    ${tokens} ${norms} ${moves} ${updates})
+    ${picture_gradients} ${tokens} ${token_gradients} ${norms} ${moves} ${updates})
   list(TRANSFORM others PREPEND - AT 0)
-  foreach(family pictures tokens pixels bytes dropouts norms updates curves losses moves
-      products others)    # the longest first
+  foreach(family token_gradients picture_gradients pictures tokens products norms curves updates
+      moves losses others pixels bytes dropouts)    # the longest first
     sanitize_test(${family} ${${family}})
   endforeach()
   # A kernel for larger products than op cases have.

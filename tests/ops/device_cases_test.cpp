@@ -73,8 +73,8 @@ class OnDevice : public EveryDevice {
 };
 
 // TESSERA_CASE=NAME runs one case alone: on a card a bad access ends all that come after it.
-// TESSERA_CASE_OPS=conv,max_pool runs those of ops whose names begin so; with a '-' in front, all
-// others.
+// TESSERA_CASE_OPS=conv=,max_pool runs those of ops whose names begin so, or are so where a '='
+// follows; with a '-' in front, all others.
 bool wanted(const Case& c) {
   if (const char* only = std::getenv("TESSERA_CASE")) return c.name == std::string_view(only);
   const char* ops = std::getenv("TESSERA_CASE_OPS");
@@ -85,7 +85,8 @@ bool wanted(const Case& c) {
   bool named = false;
   for (std::size_t end = 0; !rest.empty(); rest.remove_prefix(std::min(end + 1, rest.size()))) {
     end = std::min(rest.find(','), rest.size());
-    named |= std::string_view(ir::name(c.op)).starts_with(rest.substr(0, end));
+    const std::string_view word = rest.substr(0, end), name = ir::name(c.op);
+    named |= word.ends_with('=') ? name == word.substr(0, end - 1) : name.starts_with(word);
   }
   return named != others;
 }
