@@ -164,7 +164,7 @@ if(COMPUTE_SANITIZER)
   # A kernel for larger products than op cases have.
   add_test(NAME memcheck_gelu_products COMMAND ${memcheck} $<TARGET_FILE:exec_test>
     --gtest_filter=*/GeluProducts.*/cuda)
-  set_tests_properties(memcheck_gelu_products PROPERTIES LABELS sanitize TIMEOUT 400
+  set_tests_properties(memcheck_gelu_products PROPERTIES LABELS sanitize TIMEOUT 900
     SKIP_REGULAR_EXPRESSION "no card here" ENVIRONMENT "TESSERA_TEST_DEVICE=cuda")
 else()
   message(STATUS

@@ -1,12 +1,13 @@
 // Products with bias and GELU, of bf16 factors or e4m3 ones with scales, in bf16 or in bytes, large
 // enough that a card takes one kernel for all of it, against the double reference: rows and columns
-// that end within a tile, depths that end within a block, random shapes; the same bits again, and
-// whichever results are wanted. Convention: the CPU, whose kernels other tests try, has a few rows
-// of each.
+// that end within a tile, depths that end within a block, of bf16 also random shapes; the same bits
+// again, and whichever results are wanted; numbers that are none. Convention: the CPU, whose
+// kernels other tests try, has a few rows of each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -59,10 +60,15 @@ class GeluProducts : public EveryDevice {
     const ir::Contract attrs{bias ? "mk,nk,,,n->mn" : "mk,nk,,->mn", "gelu", DType::bf16, 2};
     try_product(s, attrs, DType::f8e4m3, bias);
   }
-  void try_into_bytes(Sizes s, bool bias);
+  // Factors with their scales and a bias, and the results of their product.
+  void try_into_bytes(const std::vector<Array>& factors);
+  void try_into_bytes(Sizes s, bool bias) {
+    try_into_bytes(operands(here(s), DType::f8e4m3, bias));
+  }
+  void try_nan(const ir::Contract& attrs, std::vector<Array> in);
 
- private:
-  std::vector<Array> operands(Sizes s, DType factor, bool bias) {
+  Sizes here(Sizes s) const { return GetParam() == "cpu" ? Sizes{s.m % 50 + 1, s.n, s.k} : s; }
+  static std::vector<Array> operands(Sizes s, DType factor, bool bias) {
     const bool bytes = factor == DType::f8e4m3;
     const double width = 1 / std::sqrt(static_cast<double>(s.k));
     std::vector<Array> in;
@@ -72,8 +78,10 @@ class GeluProducts : public EveryDevice {
     if (bias) in.push_back(random_array({s.n}, 0.5, 3));
     return in;
   }
-  void try_product(Sizes s, ir::Contract attrs, DType factor, bool bias) {
-    if (GetParam() == "cpu") s.m = s.m % 50 + 1;
+
+ private:
+  void try_product(Sizes s, const ir::Contract& attrs, DType factor, bool bias) {
+    s = here(s);
     const std::string what = text(s, factor, bias);
     const std::vector<Array> in = operands(s, factor, bias);
     const std::vector<Array> got = run(Op::contract, attrs, in),
@@ -120,7 +128,9 @@ class GeluProducts : public EveryDevice {
       vars.push_back(b.input(ir::Input::batch, name, a.type()));
       inputs.emplace(name, a);
     }
-    const std::vector<ir::Var> out = b.emit(Op::contract, attrs, vars);
+    std::vector<std::string> names(std::get<ir::Contract>(attrs).to ? 4 : 2, "_");
+    for (const std::size_t i : wanted) names[i] = "y" + std::to_string(i);
+    const std::vector<ir::Var> out = b.emit_named(Op::contract, attrs, vars, names);
     for (const std::size_t i : wanted) b.output(std::to_string(i), out[i]);
     return run_program(*executor_, b.program(), inputs);
   }
@@ -144,16 +154,21 @@ class GeluProducts : public EveryDevice {
   ThreadPool pool_{2};
 };
 
-void GeluProducts::try_into_bytes(Sizes s, bool bias) {
-  if (GetParam() == "cpu") s.m = s.m % 50 + 1;
+// A product whose result is quantised, of the factors of one whose result is not.
+ir::Contract into_bytes(ir::Contract plain) {
+  plain.sig.insert(plain.sig.find("->"), ",");
+  plain.to = DType::f8e4m3;
+  return plain;
+}
+
+void GeluProducts::try_into_bytes(const std::vector<Array>& factors) {
   constexpr double scale = 0x1p-4;
   const DType factor = DType::f8e4m3;
-  const ir::Contract plain{bias ? "mk,nk,,,n->mn" : "mk,nk,,->mn", "gelu", DType::bf16, 2};
-  ir::Contract attrs = plain;
-  attrs.sig.insert(attrs.sig.find("->"), ",");
-  attrs.to = DType::f8e4m3;
+  const bool bias = factors.size() > 4;
+  const Sizes s{factors[0].shape()[0], factors[1].shape()[0], factors[0].shape()[1]};
+  const ir::Contract plain{bias ? "mk,nk,,,n->mn" : "mk,nk,,->mn", "gelu", DType::bf16, 2},
+      attrs = into_bytes(plain);
   const std::string what = text(s, factor, bias) + " into bytes";
-  const std::vector<Array> factors = operands(s, factor, bias);
   std::vector<Array> in = factors;
   in.push_back(scale_of(scale));
   const std::vector<Array> got = run(Op::contract, attrs, in);
@@ -183,6 +198,20 @@ void GeluProducts::try_into_bytes(Sizes s, bool bias) {
   EXPECT_EQ(largest[1], largest[0]) << what;
 }
 
+// One number of A is none: its row of every result is none, and nothing else but the largest.
+void GeluProducts::try_nan(const ir::Contract& attrs, std::vector<Array> in) {
+  const std::int64_t m = in[0].shape()[0], n = in[1].shape()[0], k = in[0].shape()[1], row = m / 2;
+  in[0].set(row * k + k / 3, std::numeric_limits<double>::quiet_NaN());
+  const std::vector<Array> got = run(Op::contract, attrs, in);
+  std::vector<std::int64_t> wrong(got.size());
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j)
+      for (std::size_t r = 0; r < std::min<std::size_t>(got.size(), 3); ++r)
+        wrong[r] += std::isnan(got[r][r < 2 ? i * n + j : j * m + i]) != (i == row);
+  if (got.size() > 3) wrong[3] = !std::isnan(got[3][0]);
+  EXPECT_EQ(wrong, std::vector<std::int64_t>(got.size())) << ir::name(in[0].dtype());
+}
+
 TEST_P(GeluProducts, OfTilesThatEndWithinTheResultMatchTheReference) {
   // A card with 132 multiprocessors takes 264 tiles of 128 x 192 or more by its own kernel.
   const Sizes all[] = {{8192, 1536, 64}, {8191, 1544, 96},  {16897, 384, 96},
@@ -205,17 +234,36 @@ TEST_P(GeluProducts, OfRandomShapesMatchTheReference) {
 }
 
 TEST_P(GeluProducts, OfBytesMatchTheReference) {
-  const Sizes all[] = {{8192, 1536, 128}, {8192, 3072, 768}, {8176, 1552, 96},  {16400, 384, 96},
-                       {5008, 3072, 48},  {4112, 1008, 208}, {3008, 3088, 272}, {4096, 1536, 1536}};
+  const Sizes all[] = {{8192, 1536, 128}, {8192, 3072, 768}, {8176, 1552, 96},  {16912, 384, 96},
+                       {5008, 3072, 48},  {5648, 1008, 208}, {3008, 3088, 272}, {4240, 1536, 1536}};
   for (const Sizes& s : all) try_bytes(s, true);
   try_bytes(all[2], false);
 }
 
 TEST_P(GeluProducts, IntoBytesMatchTheReference) {
-  const Sizes all[] = {{8192, 1536, 128}, {8192, 3072, 768}, {8176, 1552, 96}, {16400, 384, 96},
-                       {5008, 3072, 48},  {4112, 1008, 208}, {3008, 3088, 272}};
+  const Sizes all[] = {{8192, 1536, 128}, {8192, 3072, 768}, {8176, 1552, 96}, {16912, 384, 96},
+                       {5008, 3072, 48},  {5648, 1008, 208}, {3008, 3088, 272}};
   for (const Sizes& s : all) try_into_bytes(s, true);
   try_into_bytes(all[2], false);
+}
+
+// A tile's rows beyond the result hold the bias alone, here the largest number of all.
+TEST_P(GeluProducts, RowsBeyondTheResultDoNotCountForTheLargest) {
+  std::vector<Array> in = operands(here({5008, 3072, 48}), DType::f8e4m3, true);
+  for (std::int64_t i = 0; i < in[0].size(); ++i) in[0].set(i, std::abs(in[0][i]));
+  for (std::int64_t i = 0; i < in[1].size(); ++i) in[1].set(i, -std::abs(in[1][i]));
+  for (std::int64_t i = 0; i < in[4].size(); ++i) in[4].set(i, 8);
+  try_into_bytes(in);
+}
+
+TEST_P(GeluProducts, KeepANumberThatIsNoneInItsRow) {
+  const Sizes s = here({5648, 1008, 208});
+  std::vector<Array> bytes = operands(s, DType::f8e4m3, true);
+  const ir::Contract plain{"mk,nk,,,n->mn", "gelu", DType::bf16, 2};
+  try_nan({"mk,nk,n->mn", "gelu", {}}, operands(s, DType::bf16, true));
+  try_nan(plain, bytes);
+  bytes.push_back(scale_of(0x1p-4));
+  try_nan(into_bytes(plain), bytes);
 }
 
 FOR_EVERY_DEVICE(GeluProducts);

@@ -12,20 +12,20 @@ namespace tessera::exec {
 
 struct HostRoom {
   std::int64_t feed = 0, results = 0;
-  std::vector<std::int64_t> places{};  // of outputs among results; -1: it stays on the device
+  std::vector<std::int64_t> places{};  // where outputs lie among them; -1: one stays on the device
   std::int64_t bytes() const { return feed + results; }
 };
 
-// Single numbers come with the run that leaves them, and so do results of its own that are about as
-// fast to copy (the logits of a few images).
+// Single numbers come with the run that leaves them, and so do other results of it as long as all
+// of them are about as fast to copy (the logits of a few images).
 inline HostRoom host_room(const plan::Plan& plan) {
   constexpr std::int64_t most_bytes = 64 << 10;
   HostRoom room{.feed = plan.feed_bytes};
   for (const plan::Binding& output : plan.outputs) {
     const plan::Slot& slot = output.slot;
     const std::int64_t bytes = slot ? slot.type.bytes() : 0;
-    const bool comes =
-        slot && (slot.type.rank() == 0 || (slot.base == plan::Slot::result && bytes <= most_bytes));
+    const bool comes = slot && (slot.type.rank() == 0 || (slot.base == plan::Slot::result &&
+                                                          room.results + bytes <= most_bytes));
     room.places.push_back(comes ? room.results : -1);
     if (comes) room.results += (bytes + 15) / 16 * 16;
   }

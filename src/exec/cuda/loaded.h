@@ -88,7 +88,7 @@ class CudaLoaded final : public Loaded {
   std::unique_ptr<Moves> moves_;      // where there is something that rests away from the card
   HostBytes feeds_;                   // of all copies
   PinnedBytes results_;               // of all copies
-  std::vector<std::int64_t> places_;  // of outputs in a copy's part of them (host_room.h)
+  std::vector<std::int64_t> places_;  // where outputs lie in a copy of them (host_room.h)
   std::int64_t pinned_bytes_ = 0;
   std::vector<Copy> copies_;
   std::int64_t bound_at_ = -1;     // moves of the memory when addresses were taken

@@ -8,7 +8,7 @@ namespace tessera::exec::cuda {
 namespace wgmma {
 namespace {
 
-// Factors are e4m3 with scales, whose product is a normal number, or bf16; keeps: `before` as well.
+// Factors are e4m3 with scales, or bf16; keeps: `before` as well.
 template <bool bytes_in, bool keeps>
 struct InBf16 {
   static constexpr bool bytes = bytes_in, pairs = false, fours = false;

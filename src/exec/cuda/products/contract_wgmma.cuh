@@ -63,9 +63,9 @@ struct Worker {
   Places at;
   int group, warp, lane;  // warps are counted through both groups
   int set = 0;            // the next of the warp's boxes
-  float scale = 1;        // that sums are multiplied with
-  float inverse = 1;      // the same of y in bytes
-  float largest = 0;      // |y|
+  float scale = 1;        // sums are multiplied with it
+  float inverse = 1;      // one over the scale of y in bytes
+  float largest = 0;      // the largest |y|
 };
 
 // One thread: the loads of all tiles, in their order.
@@ -200,7 +200,8 @@ __device__ __forceinline__ void make_tiles(const Maps& maps, const Bf16* bias, c
              .lane = static_cast<int>(threadIdx.x) % 32};
   const int rank = static_cast<int>(rank_in_cluster());
   const int clusters = static_cast<int>(gridDim.x) / cluster, units = s.row_units * s.col_tiles;
-  if constexpr (K::bytes) own.scale = *s.a_scale * *s.b_scale;
+  // Its inverse must be a number; factors whose scales are smaller are as good as zeros.
+  if constexpr (K::bytes) own.scale = fmaxf(*s.a_scale * *s.b_scale, 0x1p-100f);
   if constexpr (K::fours) own.inverse = 1.0f / *s.y_scale;
   for (int round = group;; round += groups) {
     const int unit = static_cast<int>(blockIdx.x) / cluster + round * clusters;
