@@ -60,8 +60,8 @@ class GeluProducts : public EveryDevice {
     const ir::Contract attrs{bias ? "mk,nk,,,n->mn" : "mk,nk,,->mn", "gelu", DType::bf16, 2};
     try_product(s, attrs, DType::f8e4m3, bias);
   }
-  // Factors with their scales and a bias, and the results of their product.
-  void try_into_bytes(const std::vector<Array>& factors);
+  // The results of a product of factors with their scales and a bias; `lost` by tensor cores.
+  void try_into_bytes(const std::vector<Array>& factors, double lost = 0);
   void try_into_bytes(Sizes s, bool bias) {
     try_into_bytes(operands(here(s), DType::f8e4m3, bias));
   }
@@ -161,7 +161,7 @@ ir::Contract into_bytes(ir::Contract plain) {
   return plain;
 }
 
-void GeluProducts::try_into_bytes(const std::vector<Array>& factors) {
+void GeluProducts::try_into_bytes(const std::vector<Array>& factors, double lost) {
   constexpr double scale = 0x1p-4;
   const DType factor = DType::f8e4m3;
   const bool bias = factors.size() > 4;
@@ -183,8 +183,8 @@ void GeluProducts::try_into_bytes(const std::vector<Array>& factors) {
   const std::vector<std::int64_t> rows = rows_to_try(s.m);
   const std::vector<Array> want = reference(plain, factors, rows);
   // A byte is rounded by half of a last place, at most 2^-4 of it.
-  expect_near(rows_of(got[0], rows), want[0], what, 0x1p-4, slack(s, factor), scale);
-  expect_near(rows_of(got[1], rows), want[1], what + ", before", 0x1p-7, slack(s, factor));
+  expect_near(rows_of(got[0], rows), want[0], what, 0x1p-4, lost + slack(s, factor), scale);
+  expect_near(rows_of(got[1], rows), want[1], what + ", before", 0x1p-7, lost + slack(s, factor));
   std::int64_t turned = 0;
   Array largest(DType::f8e4m3, {2});
   for (std::int64_t m = 0; m < s.m; ++m)
@@ -247,13 +247,14 @@ TEST_P(GeluProducts, IntoBytesMatchTheReference) {
   try_into_bytes(all[2], false);
 }
 
-// A tile's rows beyond the result hold the bias alone, here the largest number of all.
+// A tile's rows beyond the result hold the bias alone, here the largest number of all. Sums begin
+// with it, and tensor cores cut each product that they add to about 2^-13 of the largest number.
 TEST_P(GeluProducts, RowsBeyondTheResultDoNotCountForTheLargest) {
   std::vector<Array> in = operands(here({5008, 3072, 48}), DType::f8e4m3, true);
   for (std::int64_t i = 0; i < in[0].size(); ++i) in[0].set(i, std::abs(in[0][i]));
   for (std::int64_t i = 0; i < in[1].size(); ++i) in[1].set(i, -std::abs(in[1][i]));
   for (std::int64_t i = 0; i < in[4].size(); ++i) in[4].set(i, 8);
-  try_into_bytes(in);
+  try_into_bytes(in, 8 * 48 * 0x1p-13);
 }
 
 TEST_P(GeluProducts, KeepANumberThatIsNoneInItsRow) {
