@@ -73,24 +73,28 @@ TEST(Packed, ProductsGiveTheSameBits) {
   EXPECT_GT(packed, all / 2) << "too few cases pack their second operand";
 }
 
-// A product that is large enough for few threads to take larger tiles has the bits of one that many
-// share out.
+// A product that is large enough for few threads to take larger tiles, or all chunks of k in turn,
+// has the bits of one that many share out.
 TEST(Packed, TilesThatGrowGiveTheSameBits) {
-  for (const ir::DType factors : {ir::DType::f32, ir::DType::bf16}) {
-    std::optional<ir::DType> out;
-    if (factors != ir::DType::f32) out = ir::DType::f32;
-    const Case c{
-        .name = "tiles_that_grow",
-        .op = ir::Op::contract,
-        .attrs = ir::Contract{.sig = "bi,io->bo", .act = "", .out = out},
-        .in = {{.shape = {2000, 300}, .dtype = factors}, {.shape = {300, 768}, .dtype = factors}},
-        .tolerance = {}};
-    const Ran many = run_case(c, false, false, 16);
-    for (const int threads : {1, 2})
-      for (const bool packs : {false, true})
-        EXPECT_TRUE(run_case(c, packs, false, threads).results[0].same_bits(many.results[0]))
-            << name(factors) << ", " << threads << " threads" << (packs ? ", packed" : "");
-  }
+  using enum ir::DType;
+  struct Sizes {
+    std::int64_t m, k, n;
+  };
+  for (const Sizes s : {Sizes{2000, 300, 768}, Sizes{500, 1500, 390}})
+    for (const auto& [factors, result] : {std::pair{f32, f32}, {bf16, f32}, {bf16, bf16}}) {
+      const Case c{.name = "tiles_that_grow",
+                   .op = ir::Op::contract,
+                   .attrs = ir::Contract{.sig = "bi,io,o->bo", .act = "", .out = result},
+                   .in = {{.shape = {s.m, s.k}, .dtype = factors},
+                          {.shape = {s.k, s.n}, .dtype = factors},
+                          {.shape = {s.n}, .dtype = result}},
+                   .tolerance = {}};
+      const Ran many = run_case(c, false, false, 16);
+      for (const int threads : {1, 2})
+        for (const bool packs : {false, true})
+          EXPECT_TRUE(run_case(c, packs, false, threads).results[0].same_bits(many.results[0]))
+              << name(factors) << ", " << threads << " threads" << (packs ? ", packed" : "");
+    }
 }
 
 }  // namespace

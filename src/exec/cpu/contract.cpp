@@ -43,27 +43,43 @@ void sum_products(const ContractJob& job, const Tile& tile, float* c, int64_t cs
     c[j * cs_c] = static_cast<float>(sum[static_cast<std::size_t>(j)]);
 }
 
+// C gets the products of a part of one chunk of k; `more`: they are added to it.
 template <class T>
-void multiply(const ContractJob& job, const Tile& tile, int64_t k_begin, int64_t k_size, float* c,
-              int64_t rs_c, int64_t cs_c, void* scratch, const Finish& finish = {}) {
+void multiply_chunk(const ContractJob& job, const Tile& tile, int64_t k_begin, int64_t k_size,
+                    bool more, float* c, int64_t rs_c, int64_t cs_c, void* scratch,
+                    const Finish& finish) {
   const Lowering& l = job.lowering;
   const Offsets at = offsets(l.outer, tile.outer);
   const T* a = job.a.as<T>() + at.a + tile.m * l.m.a + k_begin * l.k.a;
   const T* b = job.b.as<T>() + at.b + tile.n * l.n.b + k_begin * l.k.b;
   for (int64_t step = 0, steps = l.outer_k_steps(); step < steps; ++step) {
     const Offsets k_at = offsets(l.outer_k, step);
+    const float beta = step > 0 || more ? 1 : 0;
     if (job.packed) {
       const PackedMatrices matrices(l);
       const T* matrix = reinterpret_cast<const T*>(job.packed) +
                         (PackedMatrices::index(l, tile.outer) + step) * matrices.elements<T>();
       gemm_packed<T>(tile.rows, tile.cols, k_size, a + k_at.a, l.m.a, l.k.a,
-                     {matrix, l.k.extent, k_begin, tile.n}, step == 0 ? 0 : 1, c, rs_c, scratch,
+                     {matrix, l.k.extent, k_begin, tile.n}, beta, c, rs_c, scratch,
                      step + 1 == steps ? finish : Finish{});
       continue;
     }
     gemm<T>(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b,
-            step == 0 ? 0 : 1, c, rs_c, cs_c, scratch);
+            beta, c, rs_c, cs_c, scratch);
   }
+}
+// A task that has several chunks takes one after the other.
+template <class T>
+void multiply(const ContractJob& job, const Tile& tile, int64_t k_begin, int64_t k_size, float* c,
+              int64_t rs_c, int64_t cs_c, void* scratch, const Finish& finish = {}) {
+  const int64_t chunk = job.lowering.chunk();
+  int64_t done = 0;
+  do {
+    const int64_t size = std::min(chunk, k_size - done);
+    multiply_chunk<T>(job, tile, k_begin + done, size, done > 0, c, rs_c, cs_c, scratch,
+                      done + size == k_size ? finish : Finish{});
+    done += size;
+  } while (done < k_size);
 }
 
 // Whether the micro-kernel finishes tiles of this job: factors and results are bf16, and there is
@@ -73,7 +89,7 @@ bool finishes_in_tiles(const ContractJob& job) {
   const Lowering& l = job.lowering;
   const auto fits = [](const Tensor& t) { return !t || is_bf16(t); };
   const bool bias = job.addends.size() == 1 && addend_stride(l, 0) == 1 && !depends_on_row(l, 0);
-  return l.low && job.packed && micro<T>().tile_low && l.k_chunks == 1 && l.k.extent > 0 &&
+  return l.low && job.packed && micro<T>().tile_low && job.k_tasks == 1 && l.k.extent > 0 &&
          fits(job.z) && fits(job.y) && (bias || job.addends.empty());
 }
 void multiply_and_finish(const ContractJob& job, const Tile& tile, int64_t c_at, float* sums,
@@ -160,36 +176,52 @@ void pack_matrices(const Call& call, const Lowering& l, const Tensor& b, T* to) 
   });
 }
 
+bool by_tiles(const Call& call) {
+  return call.threading != Threading::rows && call.threading != Threading::heads;
+}
+// Whether a task takes all chunks of k in turn: there are tiles enough for all threads, and chunks
+// are single blocks, so that adding them to C one after the other has the bits of adding their
+// sums. Tiles of bf16 that are added to C have no fast act.
+template <class T>
+bool takes_in_turn(const Call& call, const ContractJob& job) {
+  const Lowering& l = job.lowering;
+  const Micro& kernel = micro<T>();
+  return l.k_chunks > 1 && kernel.a_block > 0 && l.chunk() <= kernel.k_block &&
+         l.outer_k_steps() == 1 && !(l.low && job.y) && by_tiles(call) &&
+         l.tiles() >= 2 * call.pool.size();
+}
+bool in_turn(const ContractJob& job) { return job.k_tasks < job.lowering.k_chunks; }
+
 // All tiles of a job whose factors are of type T.
 template <class T>
 void run_tiles(const Call& call, const ContractJob& job) {
   const Lowering& l = job.lowering;
   const bool direct = job.direct(), in_tiles = finishes_in_tiles<T>(job);
-  const bool recut = in_tiles && micro<T>().a_block > 0;
-  const bool whole =
-      (direct || recut) && call.threading != Threading::rows && call.threading != Threading::heads;
+  const bool recut = (in_tiles || in_turn(job)) && micro<T>().a_block > 0;
+  const bool whole = (direct || recut) && by_tiles(call);
   const TileSize size = !whole  ? TileSize{l.m_tile, l.n_tile}
-                        : recut ? finished_tiles(l, micro<T>(), call.pool.size())
+                        : recut ? even_tiles(l, micro<T>(), call.pool.size(), direct)
                                 : larger_tiles(l, call.pool.size());
-  const int64_t chunk = l.chunk(), slot = l.m_tile * l.n_tile,
+  const int64_t k_tasks = job.k_tasks, slot = l.m_tile * l.n_tile,
+                chunk = k_tasks == 1 ? l.k.extent : l.chunk(),
                 pitch = ceil_div(size.n, panel_columns) * panel_columns,
-                slots = l.k_chunks - (direct ? 1 : 0);
+                slots = k_tasks - (direct ? 1 : 0);
   float* const partials = call.shared_scratch<float>();
   float* const z = direct ? (job.z ? job.z : job.y).template as<float>() : nullptr;
   const int64_t rows = whole ? size.m : rows_of_task(l, call),
-                same_rows = ceil_div(l.n.extent, size.n) * l.k_chunks,
+                same_rows = ceil_div(l.n.extent, size.n) * k_tasks,
                 of_head = ceil_div(l.m.extent, size.m) * ceil_div(size.m, rows) * same_rows;
   call.share_out(l.outer_steps() * of_head, same_rows, of_head, [&](int64_t task, int thread) {
-    const auto [index, first, tile] = strip_of(l, task / l.k_chunks, rows, size);
+    const auto [index, first, tile] = strip_of(l, task / k_tasks, rows, size);
     if (tile.rows <= 0) return;
-    const int64_t part = task % l.k_chunks, c_at = c_offset(l, tile), k_begin = part * chunk,
+    const int64_t part = task % k_tasks, c_at = c_offset(l, tile), k_begin = part * chunk,
                   k_size = std::max<int64_t>(0, std::min(chunk, l.k.extent - k_begin));
     std::byte* const scratch = call.scratch_of<std::byte>(thread);
     float* sums = direct
                       ? z + c_at
                       : reinterpret_cast<float*>(scratch + (l.products ? 0 : gemm_scratch_bytes));
     int64_t rs = direct ? l.m.c : pitch, cs = direct ? l.n.c : 1;
-    if (l.k_chunks > 1 && (part > 0 || !direct)) {
+    if (k_tasks > 1 && (part > 0 || !direct)) {
       sums = partials + (index * slots + part - (direct ? 1 : 0)) * slot + first * tile.cols;
       rs = tile.cols;
       cs = 1;
@@ -202,9 +234,9 @@ void run_tiles(const Call& call, const ContractJob& job) {
       return multiply_in_strips<T>(job, tile, c_at, sums, rs, cs, scratch);
     else
       multiply<T>(job, tile, k_begin, k_size, sums, rs, cs, scratch);
-    if (l.k_chunks == 1) finish_tile(job, tile, c_at, sums, rs, cs);
+    if (k_tasks == 1) finish_tile(job, tile, c_at, sums, rs, cs);
   });
-  if (l.k_chunks == 1) return;
+  if (k_tasks == 1) return;
   constexpr int64_t summed = 16;  // rows that one task sums
   const int64_t sums_of_head = l.m_tiles() * l.strips(summed) * l.n_tiles();
   call.share_out(l.outer_steps() * sums_of_head, l.n_tiles(), sums_of_head, [&](int64_t task, int) {
@@ -215,7 +247,7 @@ void run_tiles(const Call& call, const ContractJob& job) {
     float* const sums = direct ? z + c_at : partial;
     const int64_t rs = direct ? l.m.c : tile.cols;
     if (!direct) partial += slot;
-    for (int64_t part = 1; part < l.k_chunks; ++part, partial += slot)
+    for (int64_t part = 1; part < k_tasks; ++part, partial += slot)
       for (int64_t row = 0; row < tile.rows; ++row)
         add_to_row(partial + row * tile.cols, 1, sums + row * rs, 1, tile.cols);
     finish_tile(job, tile, c_at, sums, rs, 1);
@@ -272,7 +304,8 @@ void fast_contract(const Call& call) {
                   .y = act ? y : Tensor{},
                   .tanh = attr.act == "gelu_tanh",
                   .addends = std::span(addends).first(l.addend_strides.size()),
-                  .packed = call.packed};
+                  .packed = call.packed,
+                  .k_tasks = l.k_chunks};
   const Shared shared(l, direct);
   const Scratch need = scratch_of(l, direct);
   CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread,
@@ -282,6 +315,8 @@ void fast_contract(const Call& call) {
     pack_matrices<Low>(call, l, job.b, reinterpret_cast<Low*>(to));
     job.packed = to;
   }
+  const bool turns = l.low ? takes_in_turn<Low>(call, job) : takes_in_turn<float>(call, job);
+  if (turns) job.k_tasks = 1;
   if (l.low)
     run_tiles<Low>(call, job);
   else

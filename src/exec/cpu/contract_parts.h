@@ -21,6 +21,7 @@ struct ContractJob {
   bool tanh;
   std::span<const Tensor> addends;
   const std::byte* packed = nullptr;  // B as pack_contract() wrote it; null: as it is
+  std::int64_t k_tasks = 1;           // tasks that the chunks of k are cut into
 
   bool direct() const { return !is_bf16(z ? z : y); }  // sums are made where they stay
 };
@@ -102,10 +103,10 @@ inline std::int64_t sums_pitch(const Lowering& l) {
   return ceil_div(l.n_tile, panel_columns) * panel_columns;
 }
 
-// Tiles of a product that its micro-kernel finishes, cut for this many threads: as even as they can
-// be, and so wide that its rows are packed once or twice. Bits do not depend on them. Where k is
-// multiplied in several steps, they have no more sums than the tiles of the lowering.
-TileSize finished_tiles(const Lowering& lowering, const Micro& micro, int threads);
+// Tiles of a product with all of k, cut for this many threads: as even as they can be, and so wide
+// that its rows are packed once or twice. Bits do not depend on them. Where k is multiplied in
+// several steps and sums do not lie in C, they have no more sums than the tiles of the lowering.
+TileSize even_tiles(const Lowering& lowering, const Micro& micro, int threads, bool in_c);
 
 // How the call is cut; kept by its step.
 Lowering lowering_for(const ir::Attrs& attrs, std::span<const ir::Type> in);

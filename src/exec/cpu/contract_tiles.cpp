@@ -70,11 +70,13 @@ TileSize larger_tiles(const Lowering& l, int threads) {
   return size;
 }
 
-TileSize finished_tiles(const Lowering& l, const Micro& micro, int threads) {
-  constexpr int64_t most_rows = 264, tries = 6;
+TileSize even_tiles(const Lowering& l, const Micro& micro, int threads, bool in_c) {
+  constexpr int64_t tries = 6;
   const int64_t m = l.m.extent, n = l.n.extent, k = l.k.extent, rows = micro.rows,
-                room = l.m_tile * sums_pitch(l);
-  const bool in_steps = k > micro.k_block || l.outer_k_steps() > 1;  // their sums lie in `room`
+                room = l.m_tile * sums_pitch(l), block = micro.k_step(std::min(k, l.chunk())),
+                most_rows = rows * std::min(264 / rows, micro.a_panels(block));
+  // Sums of steps lie in `room`, if not in C.
+  const bool in_steps = !in_c && (k > block || l.outer_k_steps() > 1);
   // In numbers of k that a register tile multiplies (Neoverse V1): its end takes as long as 32, a
   // row's number is packed as fast as 0.1 are multiplied, and a task begins in the time of 2,000.
   const auto cost = [&](TileSize s) {
