@@ -34,8 +34,8 @@ double wide(const std::vector<Low>& x, int64_t at) {
 struct GradHead {
   GradCase c;
   int64_t row;
-  std::vector<Low> q, k, v, d_o, dq, dk, dv;
-  std::vector<float> bias, lse, dots, sum;
+  std::vector<Low> q, k, v, o, d_o, dq, dk, dv;
+  std::vector<float> bias, lse, sum;
   std::vector<Low> mask;
   std::vector<double> p, ds;  // expected
 
@@ -51,6 +51,7 @@ struct GradHead {
     q = low(queries);
     k = low(keys);
     v = low(keys);
+    o = low(queries);
     d_o = low(queries);
     mask = low(c.t * c.s);
     for (int64_t i = 0; i < c.t * c.s; ++i)
@@ -78,14 +79,16 @@ struct GradHead {
         powers.push_back(std::exp(score));
         all += powers.back();
       }
-      for (int64_t j = 0; j < c.s; ++j) {
-        p.push_back(powers[size(j)] / all);
-        mean += p.back() * dot(d_o, i, v, j);
+      for (int64_t j = 0; j < c.s; ++j) p.push_back(powers[size(j)] / all);
+      for (int64_t e = 0; e < c.d; ++e) {
+        double value = 0;
+        for (int64_t j = 0; j < c.s; ++j) value += p[size(i * c.s + j)] * wide(v, j * row + e);
+        o[size(i * row + e)] = exec::cpu::round_to_bf16(static_cast<float>(value));
+        mean += wide(o, i * row + e) * wide(d_o, i * row + e);
       }
       for (int64_t j = 0; j < c.s; ++j)
         ds.push_back(p[size(i * c.s + j)] * (dot(d_o, i, v, j) - mean));
       lse.push_back(static_cast<float>(std::log(all)));
-      dots.push_back(static_cast<float>(mean));
     }
   }
   bool run() {
@@ -95,9 +98,9 @@ struct GradHead {
     return exec::cpu::micro_low().attend_grad({.q = q.data(),
                                                .k = k.data(),
                                                .v = v.data(),
+                                               .o = o.data(),
                                                .d_o = d_o.data(),
                                                .lse = lse.data(),
-                                               .dots = dots.data(),
                                                .dq = dq.data(),
                                                .dk = dk.data(),
                                                .dv = dv.data(),

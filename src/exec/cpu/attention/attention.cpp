@@ -196,22 +196,26 @@ void attention(const Call& call) {
     float* const lse_rows = lse ? lse + (batch * n.h + head) * n.t + first : nullptr;
     const Addend bias = addend(in.bias, (head * n.t + first) * n.s),
                  mask = addend(in.mask, (batch % in.windows * n.t + first) * n.s);
+    const int64_t other = task + call.pool.size();  // likely to be the thread's next
+    const bool alike = blocks == 1 && n.t == n.s && other < n.b * n.h;
     if constexpr (low)
       if (micro_low().attend &&
-          micro_low().attend({.q = in.q + n.q_at(batch, head) + first * row,
-                              .k = in.k + n.k_at(batch, head),
-                              .v = v + n.k_at(batch, head),
-                              .o = o ? o + n.q_at(batch, head) + first * row : nullptr,
-                              .lse = lse_rows,
-                              .row = row,
-                              .rows = rows,
-                              .s = n.s,
-                              .d = n.d,
-                              .scale = in.scale,
-                              .bias = bias,
-                              .mask = mask,
-                              .room = room.packed,
-                              .room_bytes = gemm_scratch_bytes}))
+          micro_low().attend(
+              {.q = in.q + n.q_at(batch, head) + first * row,
+               .k = in.k + n.k_at(batch, head),
+               .v = v + n.k_at(batch, head),
+               .o = o ? o + n.q_at(batch, head) + first * row : nullptr,
+               .lse = lse_rows,
+               .row = row,
+               .rows = rows,
+               .s = n.s,
+               .d = n.d,
+               .next = alike ? n.q_at(other / n.h, other % n.h) - n.q_at(batch, head) : 0,
+               .scale = in.scale,
+               .bias = bias,
+               .mask = mask,
+               .room = room.packed,
+               .room_bytes = gemm_scratch_bytes}))
         return;
     std::array<float, most_block> greatest, sum;
     gemm<T>(rows, n.s, n.d, in.scale, in.q + n.q_at(batch, head) + first * row, row, 1,
@@ -252,7 +256,7 @@ void add_gradient(int64_t m, int64_t n, int64_t k, float alpha, const T* a, int6
 }
 
 // All queries of a head by the machine's own kernel. False: it has none for these sizes.
-bool machine_gradient(const Scores<Low>& in, const Low* v, const Low* d_o,
+bool machine_gradient(const Scores<Low>& in, const Low* v, const Low* o, const Low* d_o,
                       const HeadGradients<Low>& to, const Sizes& n, int64_t batch, int64_t head,
                       AttendGrad x) {
   if (!micro_low().attend_grad) return false;
@@ -262,11 +266,13 @@ bool machine_gradient(const Scores<Low>& in, const Low* v, const Low* d_o,
   x.q = in.q + q_at;
   x.k = in.k + k_at;
   x.v = v + k_at;
+  x.o = o + q_at;
   x.d_o = d_o + q_at;
   x.dq = moved(to.dq, batch * n.t * to.row + head * n.d);
   x.dk = moved(to.dk, dk_at);
   x.dv = moved(to.dv, dk_at);
   x.row = n.row();
+  x.next = batch + 1 < n.b && n.t == n.s ? n.t * n.row() : 0;
   x.to_row = to.row;
   x.t = n.t;
   x.s = n.s;
@@ -301,21 +307,20 @@ void attention_grad(const Call& call) {
     const bool last = first + block >= n.t;
     float *const dq_sums = room.sums, *const dk_sums = room.sums + block * n.d,
                  *const dv_sums = dk_sums + n.s * n.d;
-    std::array<float, most_block> dots;
-    row_dots(d_o + q_at, o + q_at, rows, n.d, row, dots.data());
     const Addend bias = addend(in.bias, (head * n.t + first) * n.s),
                  mask = addend(in.mask, (batch % in.windows * n.t + first) * n.s);
     const float* const lse_rows = lse + (batch * n.h + head) * n.t + first;
     if constexpr (low)
-      if (rows == n.t && machine_gradient(in, v, d_o, to, n, batch, head,
+      if (rows == n.t && machine_gradient(in, v, o, d_o, to, n, batch, head,
                                           {.lse = lse_rows,
-                                           .dots = dots.data(),
                                            .bias_sum = sum,
                                            .bias = bias,
                                            .mask = mask,
                                            .room = room.packed,
                                            .room_bytes = static_cast<int64_t>(kept.bytes())}))
         return;
+    std::array<float, most_block> dots;
+    row_dots(d_o + q_at, o + q_at, rows, n.d, row, dots.data());
     gemm<T>(rows, n.s, n.d, in.scale, in.q + q_at, row, 1, in.k + k_at, 1, row, 0, room.p, n.s, 1,
             room.packed);
     gemm<T>(rows, n.s, n.d, 1, d_o + q_at, row, 1, v + k_at, 1, row, 0, room.ds, n.s, 1,

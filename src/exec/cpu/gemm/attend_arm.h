@@ -245,6 +245,9 @@ TESSERA_BFMMLA void attend_some(const Attend& x, const AttendRoom& room, std::in
   // Powers are taken two rows at a time; a row behind the last has any scores.
   float base[attended_rows] = {}, moved_by[attended_rows], sum[attended_rows] = {};
   for (std::int64_t row = 0; row < rows; ++row) {
+    if (x.next != 0)
+      for (const Low* from : {x.q, x.k, x.v})
+        __builtin_prefetch(from + x.next + (first + row) * x.row, 0, 2);
     float* const scores = room.scores + row * room.pitch;
     const std::int64_t at = (first + row) * x.s;
     const float most =

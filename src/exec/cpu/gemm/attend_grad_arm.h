@@ -50,31 +50,44 @@ struct AttendGradRoom {
   }
 };
 
-// Four numbers of a row of P and of dS.
+// Four numbers of P and of dS: P = 2^(score - lse), all in units of log2, and dS = P (slope - dot).
 struct PandSlope {
   float32x4_t p, ds;
+
+  TESSERA_ARM_INLINE PandSlope(float32x4_t score, float32x4_t slope, float32x4_t lse,
+                               float32x4_t dot)
+      : p(PowersOfTwo(0).of(vsubq_f32(score, lse))), ds(vmulq_f32(p, vsubq_f32(slope, dot))) {}
 };
-TESSERA_BFMMLA TESSERA_ARM_INLINE void put_four(Low* to, float32x4_t x) {
-  vst1_u16(to, vget_low_u16(vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(x))));
+TESSERA_BFMMLA TESSERA_ARM_INLINE uint16x4_t round_four(float32x4_t x) {
+  return vget_low_u16(vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(x)));
 }
-// One row: P = 2^(score - lse), all in units of log2, and dS = P (slope - dot).
+// The sums of x * y over d numbers of `rows` tokens.
+TESSERA_BFMMLA TESSERA_ARM_INLINE void dot_rows(const Low* x, const Low* y, std::int64_t row,
+                                                std::int64_t rows, std::int64_t d, float* dots) {
+  const auto load = [](const Low* from)
+                        TESSERA_BFMMLA { return vreinterpretq_bf16_u16(vld1q_u16(from)); };
+  for (std::int64_t r = 0; r < rows; ++r, x += row, y += row) {
+    float32x4_t first = vdupq_n_f32(0), second = first;
+    for (std::int64_t i = 0; i < d; i += mmla_columns) {
+      first = vbfdotq_f32(first, load(x + i), load(y + i));
+      second = vbfdotq_f32(second, load(x + i + 8), load(y + i + 8));
+    }
+    dots[r] = vaddvq_f32(vaddq_f32(first, second));
+  }
+}
+// Whole vectors of one row, and zeros behind them.
 template <bool summed, class B, class M>
 TESSERA_BFMMLA TESSERA_ARM_INLINE void put_gradients(const AttendGrad& x,
                                                      const AttendGradRoom& room, std::int64_t row,
                                                      const float* scores, const float* slopes,
-                                                     B bias, M mask) {
-  const PowersOfTwo powers(0);
+                                                     float dots, B bias, M mask) {
   const float scale = x.scale * log2_of_e;
-  const float32x4_t lse = vdupq_n_f32(x.lse[row] * log2_of_e), dot = vdupq_n_f32(x.dots[row]);
+  const float32x4_t lse = vdupq_n_f32(x.lse[row] * log2_of_e), dot = vdupq_n_f32(dots);
   Low *const p_to = room.p + row * room.pitch, *const ds_to = room.ds + row * room.pitch;
   float* const sum = summed ? x.bias_sum + row * x.s : nullptr;
-  const auto gradient = [&](float32x4_t score, std::int64_t at) {
-    const float32x4_t p = powers.of(vsubq_f32(score, lse));
-    return PandSlope{p, vmulq_f32(p, vsubq_f32(vld1q_f32(slopes + at), dot))};
-  };
-  const auto scaled = [&](std::int64_t at) { return vmulq_n_f32(vld1q_f32(scores + at), scale); };
   const auto four_at = [&](std::int64_t at) {
-    const PandSlope four = gradient(plus(plus(scaled(at), bias, at), mask, at), at);
+    const float32x4_t scaled = vmulq_n_f32(vld1q_f32(scores + at), scale);
+    const PandSlope four(plus(plus(scaled, bias, at), mask, at), vld1q_f32(slopes + at), lse, dot);
     if (summed) vst1q_f32(sum + at, vaddq_f32(vld1q_f32(sum + at), four.ds));
     return four;
   };
@@ -86,23 +99,64 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_gradients(const AttendGrad& x,
   }
   for (; i + 4 <= x.s; i += 4) {
     const PandSlope four = four_at(i);
-    put_four(p_to + i, four.p);
-    put_four(ds_to + i, four.ds);
+    vst1_u16(p_to + i, round_four(four.p));
+    vst1_u16(ds_to + i, round_four(four.ds));
   }
-  if (i < x.s) {
-    const std::int64_t left = x.s - i;
-    const PandSlope four =
-        gradient(plus_last(plus_last(scaled(i), bias, x.s, left), mask, x.s, left), i);
-    const uint32x4_t there = first_lanes(left);
-    const float32x4_t none = vdupq_n_f32(0);
-    float ds[4];
-    vst1q_f32(ds, four.ds);
-    for (std::int64_t j = 0; summed && j < left; ++j) sum[i + j] += ds[j];
-    put_four(p_to + i, vbslq_f32(there, four.p, none));
-    put_four(ds_to + i, vbslq_f32(there, four.ds, none));
-    i += 4;
-  }
-  if (i < room.keys) vst1_u16(ds_to + i, vdup_n_u16(0));
+  for (; i < room.keys; i += 4) vst1_u16(ds_to + i, vdup_n_u16(0));
+}
+
+// Four numbers `pitch` apart, of which the first `n` count; the others are the last of these.
+struct Below {
+  std::int64_t n, pitch;
+  std::int64_t at(int i) const { return std::min<std::int64_t>(i, n - 1) * pitch; }
+};
+TESSERA_ARM_INLINE float32x4_t load_below(const float* x, Below b) {
+  float32x4_t v = vld1q_dup_f32(x);
+  v = vld1q_lane_f32(x + b.at(1), v, 1);
+  v = vld1q_lane_f32(x + b.at(2), v, 2);
+  return vld1q_lane_f32(x + b.at(3), v, 3);
+}
+TESSERA_ARM_INLINE float32x4_t load_below(const Low* x, Below b) {
+  uint16x4_t v = vld1_dup_u16(x);
+  v = vld1_lane_u16(x + b.at(1), v, 1);
+  v = vld1_lane_u16(x + b.at(2), v, 2);
+  v = vld1_lane_u16(x + b.at(3), v, 3);
+  return vreinterpretq_f32_u32(vshll_n_u16(v, 16));
+}
+TESSERA_ARM_INLINE float32x4_t plus_below(float32x4_t v, NoAddend, Below) { return v; }
+template <class T>
+TESSERA_ARM_INLINE float32x4_t plus_below(float32x4_t v, const T* x, Below b) {
+  return vfmaq_n_f32(v, load_below(x, b), log2_of_e);
+}
+// The columns behind whole vectors, of `rows` rows from `first` on: vectors go down the rows.
+template <bool summed, class B, class M>
+TESSERA_BFMMLA TESSERA_ARM_INLINE void put_last_gradients(const AttendGrad& x,
+                                                          const AttendGradRoom& room,
+                                                          std::int64_t first, std::int64_t rows,
+                                                          const float* dots, B bias, M mask) {
+  const float scale = x.scale * log2_of_e;
+  for (std::int64_t column = x.s / 4 * 4; column < x.s; ++column)
+    for (std::int64_t row = 0; row < rows; row += 4) {
+      const std::int64_t n = std::min<std::int64_t>(4, rows - row), query = first + row,
+                         at = row * room.pitch + column, to = query * room.pitch + column,
+                         dense = query * x.s + column;
+      const Below wide{n, room.pitch}, narrow{n, x.s}, next{n, 1};
+      const float32x4_t scaled = vmulq_n_f32(load_below(room.scores + at, wide), scale);
+      const PandSlope four(
+          plus_below(plus_below(scaled, moved(bias, dense), narrow), moved(mask, dense), narrow),
+          load_below(room.slopes + at, wide),
+          vmulq_n_f32(load_below(x.lse + query, next), log2_of_e), load_below(dots + row, next));
+      float ds[4];
+      Low low_p[4], low_ds[4];
+      vst1q_f32(ds, four.ds);
+      vst1_u16(low_p, round_four(four.p));
+      vst1_u16(low_ds, round_four(four.ds));
+      for (std::int64_t i = 0; i < n; ++i) {
+        room.p[to + i * room.pitch] = low_p[i];
+        room.ds[to + i * room.pitch] = low_ds[i];
+        if (summed) x.bias_sum[dense + i * x.s] += ds[i];
+      }
+    }
 }
 
 // 16 columns at a time: `rows` rows of a packed panel with `groups` groups of tokens, times scale.
@@ -134,6 +188,13 @@ inline void multiply_turned(const AttendGrad& x, const AttendGradRoom& room, con
   }
 }
 
+// A token of the head that comes next is fetched into the second-level cache.
+TESSERA_ARM_INLINE void fetch_next(const AttendGrad& x, std::int64_t token) {
+  if (x.next == 0) return;
+  const std::int64_t at = x.next + token * x.row;
+  for (const Low* from : {x.q, x.k, x.v, x.o, x.d_o}) __builtin_prefetch(from + at, 0, 2);
+}
+
 template <bool summed, class B, class M>
 TESSERA_BFMMLA void attend_grad_rows(const AttendGrad& x, const AttendGradRoom& room, B bias,
                                      M mask) {
@@ -144,11 +205,15 @@ TESSERA_BFMMLA void attend_grad_rows(const AttendGrad& x, const AttendGradRoom& 
     pack_queries(x.d_o + first * x.row, x.row, rows, x.d, room.d_o);
     multiply_keys(room.q, room.k, tiles, x.s, x.d, room.scores, room.pitch);
     multiply_keys(room.d_o, room.v, tiles, x.s, x.d, room.slopes, room.pitch);
+    float dots[attended_rows];
+    dot_rows(x.o + first * x.row, x.d_o + first * x.row, x.row, rows, x.d, dots);
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::int64_t at = row * room.pitch, addend = (first + row) * x.s;
-      put_gradients<summed>(x, room, first + row, room.scores + at, room.slopes + at,
+      fetch_next(x, first + row);
+      put_gradients<summed>(x, room, first + row, room.scores + at, room.slopes + at, dots[row],
                             moved(bias, addend), moved(mask, addend));
     }
+    put_last_gradients<summed>(x, room, first, rows, dots, bias, mask);
   }
 }
 

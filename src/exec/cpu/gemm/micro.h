@@ -101,12 +101,13 @@ struct Addend {
 };
 // `rows` queries of one head of an attention over s keys of d numbers, each at its first token;
 // tokens are `row` elements apart. o = softmax(scale q k^T + bias + mask) v; lse is that of a
-// query's scores. Null: nobody reads it.
+// query's scores. Null: nobody reads it. `next` elements behind its tokens lie those of the head
+// that the thread is likely to take next, or 0.
 struct Attend {
   const Low *q = nullptr, *k = nullptr, *v = nullptr;
   Low* o = nullptr;
   float* lse = nullptr;
-  std::int64_t row = 0, rows = 0, s = 0, d = 0;
+  std::int64_t row = 0, rows = 0, s = 0, d = 0, next = 0;
   float scale = 1;
   Addend bias, mask;
   void* room = nullptr;  // of the calling thread, 64-byte aligned
@@ -115,13 +116,13 @@ struct Attend {
 
 // The gradient of such a head, all t queries of it: dq, dk and dv, whose tokens are `to_row`
 // elements apart; null: nobody reads it. dS is added to bias_sum, dense rows of f32, unless that is
-// null. `dots` has the sum of d_o * o of each query.
+// null. `next` is as above.
 struct AttendGrad {
-  const Low *q = nullptr, *k = nullptr, *v = nullptr, *d_o = nullptr;
-  const float *lse = nullptr, *dots = nullptr;
+  const Low *q = nullptr, *k = nullptr, *v = nullptr, *o = nullptr, *d_o = nullptr;
+  const float* lse = nullptr;
   Low *dq = nullptr, *dk = nullptr, *dv = nullptr;
   float* bias_sum = nullptr;
-  std::int64_t row = 0, to_row = 0, t = 0, s = 0, d = 0;
+  std::int64_t row = 0, to_row = 0, t = 0, s = 0, d = 0, next = 0;
   float scale = 1;
   Addend bias, mask;
   void* room = nullptr;  // of the calling thread, 64-byte aligned
