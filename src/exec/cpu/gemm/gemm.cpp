@@ -78,9 +78,18 @@ void pack_panels(const Micro& micro, Pack pack, const Lanes& all, int64_t elemen
   const bool rows = micro.row_major && pack == micro.pack_a;
   const int64_t step = all.lane_step == 1 && !rows ? low_group : all.k;
   const auto* const from = static_cast<const std::byte*>(all.from);
+  // Rows that each panel fetches of the next step, which lie too far apart for the machine to fetch
+  // them by itself.
+  const int64_t panels = (all.used + width - 1) / width,
+                share =
+                    micro.a_block > 0 && element == sizeof(Low) ? (step + panels - 1) / panels : 0;
   for (int64_t k = 0; k < all.k; k += step) {
     const int64_t size = std::min(step, all.k - k);
-    for (int64_t lane = 0; lane < all.used; lane += width)
+    for (int64_t lane = 0; lane < all.used; lane += width) {
+      for (int64_t row = k + step + lane / width * share, end = std::min(row + share, all.k);
+           row < end; ++row)
+        for (int64_t at = 0; at < all.used * element; at += 64)
+          __builtin_prefetch(from + row * all.k_step * element + at);
       pack({.used = std::min(width, all.used - lane),
             .k = size,
             .padded = k + size < all.k ? size : all.padded - k,
@@ -88,6 +97,7 @@ void pack_panels(const Micro& micro, Pack pack, const Lanes& all, int64_t elemen
             .lane_step = all.lane_step,
             .k_step = all.k_step},
            to + lane / width * all.padded * bytes + k * bytes);
+    }
   }
 }
 template <class T>
