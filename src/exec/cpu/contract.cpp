@@ -111,10 +111,24 @@ void multiply_and_finish(const ContractJob& job, const Tile& tile, int64_t c_at,
                  .before = !job.y || job.z.data == job.y.data ? nullptr : result(job.z)});
 }
 
+// Whether tiles of f32 add the bias, the first addend: one number for each column.
+template <class T>
+bool adds_bias(const ContractJob& job) {
+  const Lowering& l = job.lowering;
+  return micro<T>().offsets && job.packed && job.direct() && job.k_tasks == 1 && l.k.extent > 0 &&
+         !job.addends.empty() && !is_bf16(job.addends[0]) && addend_stride(l, 0) == 1 &&
+         !depends_on_row(l, 0);
+}
+const float* bias_of(const ContractJob& job, const Tile& tile) {
+  if (!job.bias_added) return nullptr;
+  return job.addends[0].as<float>() + outer_addend_offset(job.lowering, 0, tile.outer) + tile.n;
+}
+
 // Rows of a packed product with one block of k are finished while their sums are in cache.
 template <class T>
 bool finishes_in_strips(const ContractJob& job) {
-  return job.packed && job.lowering.k_chunks == 1 && job.lowering.k.extent <= micro<T>().k_block;
+  return job.packed && job.lowering.k_chunks == 1 && job.lowering.k.extent <= micro<T>().k_block &&
+         !job.finished();
 }
 template <class T>
 void multiply_in_strips(const ContractJob& job, const Tile& tile, int64_t c_at, float* sums,
@@ -124,7 +138,8 @@ void multiply_in_strips(const ContractJob& job, const Tile& tile, int64_t c_at, 
     Tile strip = tile;
     strip.m += first;
     strip.rows = std::min(rows, tile.rows - first);
-    multiply<T>(job, strip, 0, job.lowering.k.extent, sums, rs, cs, scratch);
+    multiply<T>(job, strip, 0, job.lowering.k.extent, sums, rs, cs, scratch,
+                {.offset = bias_of(job, tile)});
     finish_tile(job, strip, c_at + first * job.lowering.m.c, sums, rs, cs);
     if (job.direct()) sums += rows * rs;  // else they are done with
   }
@@ -233,7 +248,8 @@ void run_tiles(const Call& call, const ContractJob& job) {
     else if (finishes_in_strips<T>(job))
       return multiply_in_strips<T>(job, tile, c_at, sums, rs, cs, scratch);
     else
-      multiply<T>(job, tile, k_begin, k_size, sums, rs, cs, scratch);
+      multiply<T>(job, tile, k_begin, k_size, sums, rs, cs, scratch,
+                  {.offset = bias_of(job, tile)});
     if (k_tasks == 1) finish_tile(job, tile, c_at, sums, rs, cs);
   });
   if (k_tasks == 1) return;
@@ -317,6 +333,7 @@ void fast_contract(const Call& call) {
   }
   const bool turns = l.low ? takes_in_turn<Low>(call, job) : takes_in_turn<float>(call, job);
   if (turns) job.k_tasks = 1;
+  job.bias_added = !l.low && adds_bias<float>(job);
   if (l.low)
     run_tiles<Low>(call, job);
   else

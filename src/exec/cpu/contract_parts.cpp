@@ -131,7 +131,7 @@ void put_row(const float* z, int64_t z_stride, const Tensor& to, int64_t at, int
 void finish_tile(const ContractJob& job, const Tile& tile, int64_t c_at, float* sums, int64_t rs,
                  int64_t cs) {
   const Lowering& l = job.lowering;
-  if (job.direct() && job.addends.empty() && !job.y) return;
+  if (job.finished()) return;
   std::array<int64_t, 8> first{}, stride{};
   for (std::size_t i = 0; i < job.addends.size(); ++i) {
     stride[i] = addend_stride(l, i);
@@ -145,7 +145,7 @@ void finish_tile(const ContractJob& job, const Tile& tile, int64_t c_at, float* 
     float* const z = sums + row * rs;
     const int64_t at = c_at + row * l.m.c;
     if (bias) add_to_row(columns.data(), 1, z, cs, tile.cols);
-    for (std::size_t i = bias ? 1 : 0; i < job.addends.size(); ++i)
+    for (std::size_t i = bias || job.bias_added ? 1 : 0; i < job.addends.size(); ++i)
       add_row(job.addends[i],
               first[i] + addend_offset(l.m, tile.m + row, job.lowering.addend_strides[i],
                                        job.lowering.extents),

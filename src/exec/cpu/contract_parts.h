@@ -22,10 +22,13 @@ struct ContractJob {
   std::span<const Tensor> addends;
   const std::byte* packed = nullptr;  // B as pack_contract() wrote it; null: as it is
   std::int64_t k_tasks = 1;           // tasks that the chunks of k are cut into
+  bool bias_added = false;            // by tiles: addend 0 is done when a tile is finished
 
+  // Whether tiles whose sums are complete lack nothing.
+  bool finished() const { return direct() && addends.size() == (bias_added ? 1u : 0u) && !y; }
   bool direct() const { return !is_bf16(z ? z : y); }  // sums are made where they stay
 };
-inline constexpr std::int64_t most_columns = 384;  // of a tile
+inline constexpr std::int64_t most_columns = 768;  // of a tile
 
 // Offsets of step `index` of nested runs, the last the fastest.
 struct Offsets {

@@ -56,15 +56,14 @@ void choose_tiles(Lowering& lowering, bool whole_k) {
 }  // namespace
 
 TileSize larger_tiles(const Lowering& l, int threads) {
-  constexpr int64_t fewest_of_a_thread = 8, most_rows = 264;
+  constexpr int64_t fewest_of_a_thread = 8, most_rows = 264, most_n = 384;
   TileSize size{l.m_tile, l.n_tile};
   if (l.products || l.k_chunks > 1) return size;
   const auto enough = [&](TileSize s) {
     return l.outer_steps() * ceil_div(l.m.extent, s.m) * ceil_div(l.n.extent, s.n) >=
            fewest_of_a_thread * threads;
   };
-  while (size.n < l.n.extent && 2 * size.n <= most_columns && enough({size.m, 2 * size.n}))
-    size.n *= 2;
+  while (size.n < l.n.extent && 2 * size.n <= most_n && enough({size.m, 2 * size.n})) size.n *= 2;
   while (size.m < l.m.extent && 2 * size.m <= most_rows && enough({2 * size.m, size.n}))
     size.m *= 2;
   return size;

@@ -42,22 +42,37 @@ inline constexpr int f32_rows = 12, f32_columns = 8;
 // Four columns of C.
 enum class Put { sums, add, scaled };  // alpha 1 and beta 0, both 1, any
 template <Put put>
-TESSERA_ARM_INLINE void f32_put(float32x4_t sums, const TileOut& out, float* c) {
-  if (put == Put::sums) return vst1q_f32(c, sums);
-  if (put == Put::add) return vst1q_f32(c, vaddq_f32(vld1q_f32(c), sums));
+TESSERA_ARM_INLINE float32x4_t f32_value(float32x4_t sums, const TileOut& out, const float* c) {
+  if (put == Put::sums) return sums;
+  if (put == Put::add) return vaddq_f32(vld1q_f32(c), sums);
   const float32x4_t v = vmulq_n_f32(sums, out.alpha);
-  vst1q_f32(c, out.beta == 0 ? v : vfmaq_n_f32(v, vld1q_f32(c), out.beta));
+  return out.beta == 0 ? v : vfmaq_n_f32(v, vld1q_f32(c), out.beta);
 }
-template <Put put, int... I>
+template <Put put, bool offset, int... I>
 TESSERA_ARM_INLINE void f32_put_rows(std::integer_sequence<int, I...>, const float32x4_t* s,
                                      const TileOut& out) {
   float* c = out.c;
+  const float32x4_t none = vdupq_n_f32(0), left = offset ? vld1q_f32(out.offset) : none,
+                    right = offset ? vld1q_f32(out.offset + 4) : none;
   const auto row = [&](float32x4_t x, float32x4_t y) __attribute__((always_inline)) {
-    f32_put<put>(x, out, c);
-    f32_put<put>(y, out, c + 4);
+    const float32x4_t to_left = f32_value<put>(x, out, c), to_right = f32_value<put>(y, out, c + 4);
+    vst1q_f32(c, offset ? vaddq_f32(to_left, left) : to_left);
+    vst1q_f32(c + 4, offset ? vaddq_f32(to_right, right) : to_right);
     c += out.rs;
   };
   (row(s[2 * I], s[2 * I + 1]), ...);
+}
+// A whole tile.
+TESSERA_ARM_INLINE void f32_put_tile(const float32x4_t* s, const TileOut& out) {
+  constexpr auto rows = std::make_integer_sequence<int, f32_rows>();
+  if (out.alpha != 1 || (out.beta != 0 && out.beta != 1))
+    return f32_put_rows<Put::scaled, false>(rows, s, out);
+  if (out.beta == 0)
+    out.offset ? f32_put_rows<Put::sums, true>(rows, s, out)
+               : f32_put_rows<Put::sums, false>(rows, s, out);
+  else
+    out.offset ? f32_put_rows<Put::add, true>(rows, s, out)
+               : f32_put_rows<Put::add, false>(rows, s, out);
 }
 
 // Sums of k numbers of the panels at `a` and `b`.
@@ -100,6 +115,7 @@ inline void f32_put_part(const float* part, const TileOut& out) {
       float& to = out.c[i * out.rs + j * out.cs];
       const float v = part[i * f32_columns + j] * out.alpha;
       to = out.beta == 0 ? v : __builtin_fmaf(out.beta, to, v);
+      if (out.offset) to += out.offset[j];
     }
 }
 inline void tile_f32_arm(std::int64_t k, const void* a, const void* b, const TileOut& tiles) {
@@ -113,13 +129,11 @@ inline void tile_f32_arm(std::int64_t k, const void* a, const void* b, const Til
     f32_sums(k, a, b, s);
     a = static_cast<const float*>(a) + k * f32_rows;
     if (whole && out.rows >= f32_rows) {
-      out.alpha == 1 && out.beta == 0   ? f32_put_rows<Put::sums>(rows, s, out)
-      : out.alpha == 1 && out.beta == 1 ? f32_put_rows<Put::add>(rows, s, out)
-                                        : f32_put_rows<Put::scaled>(rows, s, out);
+      f32_put_tile(s, out);
       continue;
     }
     float part[f32_rows * f32_columns];
-    f32_put_rows<Put::sums>(rows, s, {.c = part, .rs = f32_columns});
+    f32_put_rows<Put::sums, false>(rows, s, {.c = part, .rs = f32_columns});
     f32_put_part(part, out);
   }
 }

@@ -120,7 +120,8 @@ void multiply(const Micro& micro, const Problem<T>& p, Part rows, Part columns, 
   const int64_t padded = micro.padded(k.size), a_bytes = padded * micro.a_bytes,
                 tiles = (rows.size + micro.rows - 1) / micro.rows,
                 step = micro.walks ? rows.size : micro.rows;
-  const bool finished = p.finish.low && k.first + k.size == p.k;
+  const bool complete = k.first + k.size == p.k, finished = p.finish.low && complete;
+  const float* const offset = micro.offsets && complete ? p.finish.offset : nullptr;
   for (int64_t j = 0; j < columns.size; j += micro.columns, b += b_pitch) {
     const bool last = j + micro.columns >= columns.size;
     NextPanel next(micro, last ? nullptr : b + b_pitch, padded, tiles);
@@ -136,7 +137,8 @@ void multiply(const Micro& micro, const Problem<T>& p, Part rows, Part columns, 
           .cols = p.roomy.c ? micro.columns : std::min(micro.columns, columns.size - j),
           .alpha = p.alpha,
           .beta = k.first == 0 ? p.beta : 1,
-          .next = next};
+          .next = next,
+          .offset = offset ? offset + columns.first + j : nullptr};
       if (finished)
         micro.tile_low(padded, panel, b, out, p.finish.at(rows.first + i, columns.first + j));
       else

@@ -50,7 +50,7 @@ struct PackedB {
 };
 // C = A B + beta C, C's columns contiguous; `panel` has panel_bytes. Where `finish` has a `low`
 // (for which the micro-kernel has tile_low), results go there, and C is sums of all blocks of k but
-// the last.
+// the last. Without one it may have an offset alone, where the micro-kernel takes them.
 template <class T>
 void gemm_packed(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t rs_a,
                  std::int64_t cs_a, const PackedB<T>& b, float beta, float* c, std::int64_t rs_c,

@@ -46,6 +46,8 @@ struct TileOut {
   // Tiles below each other, where Micro::walks is true: `rows` counts those of all of them, whose
   // panels of A follow each other.
   NextPanel next{};
+  // One number for each column that is added to complete sums, where Micro::offsets is true.
+  const float* offset = nullptr;
 };
 
 // The finish of C while it is near: relu(C scale + offset + addend), and where `low` is given that
@@ -139,6 +141,7 @@ struct Micro {
   // first. 0: it is the other way round, one panel of A meets many of B.
   std::int64_t a_block = 0;
   bool walks = false;      // tiles know TileOut::next
+  bool offsets = false;    // tiles know TileOut::offset
   bool row_major = false;  // a panel of A is its rows one after the other: a copy of them is one
   Pack pack_a = nullptr, pack_b = nullptr;
   void (*tile)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out) = nullptr;
