@@ -1,7 +1,11 @@
 // Every contraction and convolution of the case table with its second operand as a weight: packed
 // once by the executor it gives the bits that it gives unpacked, also after the weight was written
 // anew.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string_view>
 
 #include "exec/executor.h"
 #include "ir/builder.h"
@@ -80,21 +84,30 @@ TEST(Packed, TilesThatGrowGiveTheSameBits) {
   struct Sizes {
     std::int64_t m, k, n;
   };
-  for (const Sizes s : {Sizes{2000, 300, 768}, Sizes{500, 1500, 390}})
-    for (const auto& [factors, result] : {std::pair{f32, f32}, {bf16, f32}, {bf16, bf16}}) {
-      const Case c{.name = "tiles_that_grow",
-                   .op = ir::Op::contract,
-                   .attrs = ir::Contract{.sig = "bi,io,o->bo", .act = "", .out = result},
-                   .in = {{.shape = {s.m, s.k}, .dtype = factors},
-                          {.shape = {s.k, s.n}, .dtype = factors},
-                          {.shape = {s.n}, .dtype = result}},
-                   .tolerance = {}};
-      const Ran many = run_case(c, false, false, 16);
-      for (const int threads : {1, 2})
-        for (const bool packs : {false, true})
-          EXPECT_TRUE(run_case(c, packs, false, threads).results[0].same_bits(many.results[0]))
-              << name(factors) << ", " << threads << " threads" << (packs ? ", packed" : "");
-    }
+  const auto try_product = [](Sizes s, ir::DType factors, ir::DType result, std::string_view sig) {
+    const ir::Shape addends[] = {{s.n}, {s.m, s.n}};
+    // Operands of a name are drawn once (fill.cpp).
+    const std::string what = fmt::format("{} of {} x {} x {}, {} into {}", sig, s.m, s.n, s.k,
+                                         name(factors), name(result));
+    Case c{.name = what,
+           .op = ir::Op::contract,
+           .attrs = ir::Contract{.sig = std::string(sig), .act = "", .out = result},
+           .in = {{.shape = {s.m, s.k}, .dtype = factors}, {.shape = {s.k, s.n}, .dtype = factors}},
+           .tolerance = {}};
+    for (std::int64_t i = 0; i + 1 < std::ranges::count(sig, ','); ++i)
+      c.in.push_back({.shape = addends[i], .dtype = result});
+    const Ran many = run_case(c, false, false, 16);
+    for (const int threads : {1, 2})
+      for (const bool packs : {false, true})
+        EXPECT_TRUE(run_case(c, packs, false, threads).results[0].same_bits(many.results[0]))
+            << what << ", " << threads << " threads" << (packs ? ", packed" : "");
+  };
+  // One block of k; a chunk of several blocks; several chunks, of many rows and of few.
+  for (const Sizes s :
+       {Sizes{2000, 300, 768}, Sizes{2000, 1100, 768}, Sizes{500, 1500, 390}, Sizes{90, 1500, 700}})
+    for (const auto& [factors, result] : {std::pair{f32, f32}, {bf16, f32}, {bf16, bf16}})
+      for (const char* sig : {"bi,io->bo", "bi,io,o->bo", "bi,io,o,bo->bo"})
+        try_product(s, factors, result, sig);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // contract in f32 and bf16 (exec/common/contraction.h: how a signature becomes a matrix product).
-// Convention: a task is one tile of C and one chunk of k, summed in f32. Bias, residual, gelu and
-// the rounding to bf16 are applied to a tile while it is in cache.
+// Convention: a task is one tile of C and one chunk of k, or all of them in turn, summed in f32.
+// Bias, residual, gelu and the rounding to bf16 are applied to a tile while it is in cache.
 #include "exec/cpu/contract.h"
 
 #include <algorithm>

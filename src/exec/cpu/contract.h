@@ -14,8 +14,9 @@ namespace tessera::exec::cpu {
 
 struct Lowering : Contraction {
   std::int64_t m_tile = 1, n_tile = 1;  // tile of C in one task
-  std::int64_t k_chunks =
-      1;  // tasks along k: the first writes C, the others partial sums that are added in order
+  // Chunks of k, each a task: the first writes C, the others partial sums that are added in order.
+  // One task takes all of them in turn where that has the same bits (takes_in_turn).
+  std::int64_t k_chunks = 1;
 
   bool low = false;  // factors are bf16 or i8
 

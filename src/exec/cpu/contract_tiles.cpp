@@ -86,7 +86,8 @@ TileSize even_tiles(const Lowering& l, const Micro& micro, int threads, bool in_
   };
   TileSize best{l.m_tile, l.n_tile};
   double least = 0;
-  const int64_t m_parts = ceil_div(m, most_rows), n_parts = ceil_div(n, most_columns);
+  const int64_t m_parts = ceil_div(m, most_rows),
+                n_parts = ceil_div(n, l.low ? most_columns : most_columns / 2);
   for (int64_t i = m_parts; i < m_parts + tries; ++i)
     for (int64_t j = n_parts; j < n_parts + tries; ++j) {
       const TileSize s{std::min(m, ceil_div(ceil_div(m, i), rows) * rows),

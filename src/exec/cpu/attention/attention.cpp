@@ -196,7 +196,8 @@ void attention(const Call& call) {
     float* const lse_rows = lse ? lse + (batch * n.h + head) * n.t + first : nullptr;
     const Addend bias = addend(in.bias, (head * n.t + first) * n.s),
                  mask = addend(in.mask, (batch % in.windows * n.t + first) * n.s);
-    const int64_t other = task + call.pool.size();  // likely to be the thread's next
+    const int64_t other =
+        task + (by_rows ? 1 : call.pool.size());  // likely to be the thread's next
     const bool alike = blocks == 1 && n.t == n.s && other < n.b * n.h;
     if constexpr (low)
       if (micro_low().attend &&
@@ -272,13 +273,18 @@ bool machine_gradient(const Scores<Low>& in, const Low* v, const Low* o, const L
   x.dk = moved(to.dk, dk_at);
   x.dv = moved(to.dv, dk_at);
   x.row = n.row();
-  x.next = batch + 1 < n.b && n.t == n.s ? n.t * n.row() : 0;
   x.to_row = to.row;
   x.t = n.t;
   x.s = n.s;
   x.d = n.d;
   x.scale = in.scale;
   return micro_low().attend_grad(x);
+}
+
+// From a head to that of the next sample, which comes next where it is of the same part; else 0.
+int64_t next_of(const Sizes& n, const Parts& cut, int64_t batch) {
+  const bool follows = batch + 1 < n.b && (batch + 1) % cut.samples != 0 && n.t == n.s;
+  return follows ? n.t * n.row() : 0;
 }
 
 template <class T>
@@ -314,6 +320,7 @@ void attention_grad(const Call& call) {
       if (rows == n.t && machine_gradient(in, v, o, d_o, to, n, batch, head,
                                           {.lse = lse_rows,
                                            .bias_sum = sum,
+                                           .next = next_of(n, cut, batch),
                                            .bias = bias,
                                            .mask = mask,
                                            .room = room.packed,

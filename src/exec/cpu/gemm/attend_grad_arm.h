@@ -188,7 +188,7 @@ inline void multiply_turned(const AttendGrad& x, const AttendGradRoom& room, con
   }
 }
 
-// A token of the head that comes next is fetched into the second-level cache.
+// The first line of a token of the head that comes next is fetched into the second-level cache.
 TESSERA_ARM_INLINE void fetch_next(const AttendGrad& x, std::int64_t token) {
   if (x.next == 0) return;
   const std::int64_t at = x.next + token * x.row;

@@ -66,7 +66,8 @@ TESSERA_ARM_INLINE void f32_put_rows(std::integer_sequence<int, I...>, const flo
 TESSERA_ARM_INLINE void f32_put_tile(const float32x4_t* s, const TileOut& out) {
   constexpr auto rows = std::make_integer_sequence<int, f32_rows>();
   if (out.alpha != 1 || (out.beta != 0 && out.beta != 1))
-    return f32_put_rows<Put::scaled, false>(rows, s, out);
+    return out.offset ? f32_put_rows<Put::scaled, true>(rows, s, out)
+                      : f32_put_rows<Put::scaled, false>(rows, s, out);
   if (out.beta == 0)
     out.offset ? f32_put_rows<Put::sums, true>(rows, s, out)
                : f32_put_rows<Put::sums, false>(rows, s, out);

@@ -17,7 +17,7 @@ using std::int64_t;
 constexpr int64_t most_n_block = 384;
 static_assert(sizeof(float) * 384 * (most_n_block + 12) <= gemm_scratch_bytes &&
               sizeof(Low) * low_k_block * (most_n_block + low_rows) <= gemm_scratch_bytes &&
-              most_a_block + 64 + panel_columns * 1024 * 2 <= gemm_scratch_bytes &&
+              most_a_block + 64 + panel_columns * most_low_k_block * 2 <= gemm_scratch_bytes &&
               sizeof(float) * 384 * 12 <= panel_bytes && panel_bytes <= gemm_scratch_bytes &&
               gemm_scratch_bytes % 64 == 0);
 

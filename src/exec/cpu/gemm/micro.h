@@ -52,8 +52,8 @@ struct TileOut {
 
 // The finish of C while it is near: relu(C scale + offset + addend), and where `low` is given that
 // is rounded into it instead. Columns of scale and offset start with the product's; the addend
-// and `low` have `pitch` between their rows. For tile_low alone: an offset without a scale, and an
-// activation, whose result is `low`; `before`, unless null, is what it is applied to.
+// and `low` have `pitch` between their rows. For tile_low alone: an activation, whose result is
+// `low`, of an offset without a scale; `before`, unless null, is what it is applied to.
 enum class Act { none, gelu, gelu_tanh };
 struct Finish {
   const float *scale = nullptr, *offset = nullptr;
@@ -190,6 +190,7 @@ inline NextPanel::NextPanel(const Micro& micro, const void* panel, std::int64_t 
 // Bounds for every micro-kernel of its element type, so that what a plan reserves does not depend
 // on the machine. One whose blocks of k are longer than low_k_block takes fewer columns at a time.
 inline constexpr std::int64_t low_group = 32, low_rows = 32, low_k_block = 512;
+inline constexpr std::int64_t most_low_k_block = 1024;
 inline constexpr std::int64_t panel_columns = 32;  // panels of B begin at multiples of it
 inline constexpr std::int64_t most_a_block = 264 * 384 * 4;
 
