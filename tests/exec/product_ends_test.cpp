@@ -165,24 +165,25 @@ TEST(ProductEnds, TileLowHasTheBitsOfTile) {
 TEST(ProductEnds, BothF32MicroKernelsHaveTheSameBits) {
   if (!exec::cpu::machine_f32()) GTEST_SKIP() << "vectors are all that this machine has";
   std::mt19937 random(10);
-  for (const int64_t m : {1, 13, 300})
-    for (const int64_t n : {1, 8, 45})
-      for (const int64_t k : {1, 64, 500}) {
-        const std::vector<float> a = numbers<float>(m * k, random),
-                                 b = numbers<float>(k * n, random);
-        const Bytes room = bytes(exec::cpu::gemm_scratch_bytes);
-        std::vector<float> best(static_cast<std::size_t>(m * n)), vectors = best;
-        const auto multiply = [&](std::vector<float>& c) {
-          exec::cpu::gemm<float>(m, n, k, 1, a.data(), k, 1, b.data(), n, 1, 0, c.data(), n, 1,
-                                 room.get());
-        };
-        multiply(best);
-        exec::cpu::use_vector_f32(true);
-        multiply(vectors);
-        exec::cpu::use_vector_f32(false);
-        EXPECT_EQ(std::memcmp(best.data(), vectors.data(), best.size() * sizeof(float)), 0)
-            << m << " x " << n << " x " << k;
-      }
+  for (const int64_t m : {1, 6, 13, 300})
+    for (const int64_t n : {1, 16, 45})
+      for (const int64_t k : {1, 2, 33, 64, 500})
+        for (const bool turned : {false, true}) {  // lanes lie side by side, or their numbers do
+          const std::vector<float> a = numbers<float>(m * k, random),
+                                   b = numbers<float>(k * n, random);
+          const Bytes room = bytes(exec::cpu::gemm_scratch_bytes);
+          std::vector<float> best(static_cast<std::size_t>(m * n)), vectors = best;
+          const auto multiply = [&](std::vector<float>& c) {
+            exec::cpu::gemm<float>(m, n, k, 1, a.data(), turned ? 1 : k, turned ? m : 1, b.data(),
+                                   turned ? 1 : n, turned ? k : 1, 0, c.data(), n, 1, room.get());
+          };
+          multiply(best);
+          exec::cpu::use_vector_f32(true);
+          multiply(vectors);
+          exec::cpu::use_vector_f32(false);
+          EXPECT_EQ(std::memcmp(best.data(), vectors.data(), best.size() * sizeof(float)), 0)
+              << m << " x " << n << " x " << k << (turned ? ", turned" : "");
+        }
 }
 
 }  // namespace

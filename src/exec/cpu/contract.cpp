@@ -145,11 +145,14 @@ void multiply_in_strips(const ContractJob& job, const Tile& tile, int64_t c_at, 
   }
 }
 
-// bf16 is multiplied several times as fast as it is packed: B is packed once for all tiles, unless
-// that takes too much memory.
+// B is packed once for all tiles, unless that takes too much memory.
+int64_t packed_bytes(const Lowering& l) {
+  const PackedMatrices matrices(l);
+  return l.low ? matrices.bytes<Low>(l) : matrices.bytes<float>(l);
+}
 bool packs_first(const Lowering& l) {
   constexpr int64_t most_bytes = int64_t{64} << 20;
-  return l.low && can_pack(l) && l.m_tiles() > 1 && PackedMatrices(l).bytes<Low>(l) <= most_bytes;
+  return can_pack(l) && l.m_tiles() > 1 && packed_bytes(l) <= most_bytes;
 }
 
 // Partial sums are read by whichever thread adds them up; a sum of products packs nothing.
@@ -160,7 +163,7 @@ struct Shared {
     const int64_t chunks = l.k_chunks == 1 ? 0 : l.k_chunks - (direct ? 1 : 0);
     partials = sizeof(float) * static_cast<std::size_t>(chunks * l.tiles() * l.m_tile * l.n_tile);
     partials = (partials + 63) / 64 * 64;
-    if (packs_first(l)) packed = static_cast<std::size_t>(PackedMatrices(l).bytes<Low>(l));
+    if (packs_first(l)) packed = static_cast<std::size_t>(packed_bytes(l));
   }
 };
 Scratch scratch_of(const Lowering& l, bool direct) {
@@ -212,7 +215,8 @@ template <class T>
 void run_tiles(const Call& call, const ContractJob& job) {
   const Lowering& l = job.lowering;
   const bool direct = job.direct(), in_tiles = finishes_in_tiles<T>(job);
-  const bool recut = (in_tiles || in_turn(job)) && micro<T>().a_block > 0;
+  const bool one_step = direct && job.packed && l.k_chunks == 1;
+  const bool recut = (in_tiles || in_turn(job) || one_step) && micro<T>().a_block > 0;
   const bool whole = (direct || recut) && by_tiles(call);
   const TileSize size = !whole  ? TileSize{l.m_tile, l.n_tile}
                         : recut ? even_tiles(l, micro<T>(), call.pool.size(), direct)
@@ -328,7 +332,10 @@ void fast_contract(const Call& call) {
         "contract: scratch too small");
   if (!job.packed && shared.packed > 0) {
     std::byte* const to = call.shared + shared.partials;
-    pack_matrices<Low>(call, l, job.b, reinterpret_cast<Low*>(to));
+    if (l.low)
+      pack_matrices<Low>(call, l, job.b, reinterpret_cast<Low*>(to));
+    else
+      pack_matrices<float>(call, l, job.b, reinterpret_cast<float*>(to));
     job.packed = to;
   }
   const bool turns = l.low ? takes_in_turn<Low>(call, job) : takes_in_turn<float>(call, job);

@@ -76,18 +76,19 @@ TileSize even_tiles(const Lowering& l, const Micro& micro, int threads, bool in_
                 most_rows = rows * std::min(264 / rows, micro.a_panels(block));
   // Sums of steps lie in `room`, if not in C.
   const bool in_steps = !in_c && (k > block || l.outer_k_steps() > 1);
-  // In numbers of k that a register tile multiplies (Neoverse V1): its end takes as long as 32, a
-  // row's number is packed as fast as 0.1 are multiplied, and a task begins in the time of 2,000.
+  // In numbers of k that a register tile multiplies (Neoverse V1): its end takes as long as 32 of
+  // bf16 or 8 of f32, a row's number is packed as fast as 0.1 are multiplied, and a task begins in
+  // the time of 2,000 or 500.
+  const double end = l.low ? 32 : 8, begin = l.low ? 2000 : 500;
   const auto cost = [&](TileSize s) {
     const auto panels = static_cast<double>(ceil_div(s.m, rows)),
                columns = static_cast<double>(ceil_div(s.n, micro.columns));
     const auto long_k = static_cast<double>(k);
-    return panels * (columns * (long_k + 32) + 0.1 * static_cast<double>(rows) * long_k) + 2000;
+    return panels * (columns * (long_k + end) + 0.1 * static_cast<double>(rows) * long_k) + begin;
   };
   TileSize best{l.m_tile, l.n_tile};
   double least = 0;
-  const int64_t m_parts = ceil_div(m, most_rows),
-                n_parts = ceil_div(n, l.low ? most_columns : most_columns / 2);
+  const int64_t m_parts = ceil_div(m, most_rows), n_parts = ceil_div(n, most_columns);
   for (int64_t i = m_parts; i < m_parts + tries; ++i)
     for (int64_t j = n_parts; j < n_parts + tries; ++j) {
       const TileSize s{std::min(m, ceil_div(ceil_div(m, i), rows) * rows),

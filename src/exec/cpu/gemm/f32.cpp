@@ -139,6 +139,11 @@ const Micro* f32_micro_here() {
   return &micro;
 }
 
+const F32Packs* f32_packs_here() {
+  static constexpr F32Packs packs{.lanes_6 = pack_f32<6>, .lanes_16 = pack_f32<16>};
+  return &packs;
+}
+
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -146,6 +151,8 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::exec::cpu {
 
 HWY_EXPORT(f32_micro_here);
+HWY_EXPORT(f32_packs_here);
+const F32Packs& f32_packs() { return *HWY_DYNAMIC_DISPATCH(f32_packs_here)(); }
 const Micro& vector_f32() { return *HWY_DYNAMIC_DISPATCH(f32_micro_here)(); }
 
 namespace {

@@ -1,5 +1,6 @@
-// The register tile of f32 on aarch64: 12 rows and 8 columns in 24 registers. Convention: as in
-// tile-inl.h, panels are [k][12] and [k][8].
+// The register tile of f32 on aarch64: 6 rows and 16 columns in 24 registers, so that whole lines
+// of C are written and few rows are empty at an edge. Convention: as in tile-inl.h, panels are
+// [k][6] and [k][16].
 #pragma once
 
 #include <arm_neon.h>
@@ -14,26 +15,39 @@
 
 namespace tessera::exec::cpu {
 
-inline constexpr int f32_rows = 12, f32_columns = 8;
+inline constexpr int f32_rows = 6, f32_columns = 16;
 
 // clang-format off
-// Four rows, of which register r has A, with the eight columns; sum 2i is row i and columns 0 to 3.
-#define TESSERA_F32_ROWS(s0, s1, s2, s3, s4, s5, s6, s7, r)                               \
-  "fmla %" s0 ".4s, v3.4s, v" r ".s[0]\n" "fmla %" s2 ".4s, v3.4s, v" r ".s[1]\n"         \
-  "fmla %" s4 ".4s, v3.4s, v" r ".s[2]\n" "fmla %" s6 ".4s, v3.4s, v" r ".s[3]\n"         \
-  "fmla %" s1 ".4s, v4.4s, v" r ".s[0]\n" "fmla %" s3 ".4s, v4.4s, v" r ".s[1]\n"         \
-  "fmla %" s5 ".4s, v4.4s, v" r ".s[2]\n" "fmla %" s7 ".4s, v4.4s, v" r ".s[3]\n"
-// Number n of k of a turn of 16.
-#define TESSERA_F32_STEP(n)                                                               \
+// The columns in register b with six rows, whose numbers of A are elements of registers.
+#define TESSERA_F32_COLUMNS(s0, s1, s2, s3, s4, s5, b, a0, a1, a2, a3, a4, a5)            \
+  "fmla %" s0 ".4s, v" b ".4s, v" a0 "\n" "fmla %" s1 ".4s, v" b ".4s, v" a1 "\n"         \
+  "fmla %" s2 ".4s, v" b ".4s, v" a2 "\n" "fmla %" s3 ".4s, v" b ".4s, v" a3 "\n"         \
+  "fmla %" s4 ".4s, v" b ".4s, v" a4 "\n" "fmla %" s5 ".4s, v" b ".4s, v" a5 "\n"
+#define TESSERA_F32_EVEN(s0, s1, s2, s3, s4, s5, b)                                       \
+  TESSERA_F32_COLUMNS(s0, s1, s2, s3, s4, s5, b, "0.s[0]", "0.s[1]", "0.s[2]", "0.s[3]",  \
+                      "1.s[0]", "1.s[1]")
+#define TESSERA_F32_ODD(s0, s1, s2, s3, s4, s5, b)                                        \
+  TESSERA_F32_COLUMNS(s0, s1, s2, s3, s4, s5, b, "1.s[2]", "1.s[3]", "2.s[0]", "2.s[1]",  \
+                      "2.s[2]", "2.s[3]")
+// Numbers 2n and 2n + 1 of k of a turn of 32; the pointer to B is 1,024 bytes ahead.
+#define TESSERA_F32_TWO(n)                                                                \
   "ldp q0, q1, [%[a], #" n " * 48]\n"                                                     \
-  "ldp q3, q4, [%[b], #" n " * 32]\n"                                                     \
+  "ldp q3, q4, [%[b], #" n " * 128 - 1024]\n"                                             \
   "ldr q2, [%[a], #" n " * 48 + 32]\n"                                                    \
-  TESSERA_F32_ROWS("0", "1", "2", "3", "4", "5", "6", "7", "0")                           \
-  TESSERA_F32_ROWS("8", "9", "10", "11", "12", "13", "14", "15", "1")                     \
-  TESSERA_F32_ROWS("16", "17", "18", "19", "20", "21", "22", "23", "2")
-#define TESSERA_F32_FOUR(n)                                                               \
-  TESSERA_F32_STEP("(" n ")") TESSERA_F32_STEP("(" n " + 1)")                             \
-  TESSERA_F32_STEP("(" n " + 2)") TESSERA_F32_STEP("(" n " + 3)")
+  "ldp q5, q6, [%[b], #" n " * 128 - 992]\n"                                              \
+  TESSERA_F32_EVEN("0", "4", "8", "12", "16", "20", "3")                                  \
+  TESSERA_F32_EVEN("1", "5", "9", "13", "17", "21", "4")                                  \
+  "ldp q3, q4, [%[b], #" n " * 128 - 960]\n"                                              \
+  TESSERA_F32_EVEN("2", "6", "10", "14", "18", "22", "5")                                 \
+  TESSERA_F32_EVEN("3", "7", "11", "15", "19", "23", "6")                                 \
+  "ldp q5, q6, [%[b], #" n " * 128 - 928]\n"                                              \
+  TESSERA_F32_ODD("0", "4", "8", "12", "16", "20", "3")                                   \
+  TESSERA_F32_ODD("1", "5", "9", "13", "17", "21", "4")                                   \
+  TESSERA_F32_ODD("2", "6", "10", "14", "18", "22", "5")                                  \
+  TESSERA_F32_ODD("3", "7", "11", "15", "19", "23", "6")
+#define TESSERA_F32_EIGHT(n)                                                              \
+  TESSERA_F32_TWO("(" n ")") TESSERA_F32_TWO("(" n " + 1)")                               \
+  TESSERA_F32_TWO("(" n " + 2)") TESSERA_F32_TWO("(" n " + 3)")
 #define TESSERA_F32_ZERO(a, b, c, d)                                                      \
   "movi %" a ".4s, #0\n movi %" b ".4s, #0\n movi %" c ".4s, #0\n movi %" d ".4s, #0\n"
 #define TESSERA_F32_OUT(i) "=&w"(s[i]), "=&w"(s[i + 1]), "=&w"(s[i + 2]), "=&w"(s[i + 3])
@@ -51,16 +65,24 @@ TESSERA_ARM_INLINE float32x4_t f32_value(float32x4_t sums, const TileOut& out, c
 template <Put put, bool offset, int... I>
 TESSERA_ARM_INLINE void f32_put_rows(std::integer_sequence<int, I...>, const float32x4_t* s,
                                      const TileOut& out) {
+  const float32x4_t none = vdupq_n_f32(0);
+  const float32x4_t o0 = offset ? vld1q_f32(out.offset) : none,
+                    o1 = offset ? vld1q_f32(out.offset + 4) : none,
+                    o2 = offset ? vld1q_f32(out.offset + 8) : none,
+                    o3 = offset ? vld1q_f32(out.offset + 12) : none;
+  const auto put_four = [&](float32x4_t x, float* c, float32x4_t o) __attribute__((always_inline)) {
+    const float32x4_t v = f32_value<put>(x, out, c);
+    vst1q_f32(c, offset ? vaddq_f32(v, o) : v);
+  };
   float* c = out.c;
-  const float32x4_t none = vdupq_n_f32(0), left = offset ? vld1q_f32(out.offset) : none,
-                    right = offset ? vld1q_f32(out.offset + 4) : none;
-  const auto row = [&](float32x4_t x, float32x4_t y) __attribute__((always_inline)) {
-    const float32x4_t to_left = f32_value<put>(x, out, c), to_right = f32_value<put>(y, out, c + 4);
-    vst1q_f32(c, offset ? vaddq_f32(to_left, left) : to_left);
-    vst1q_f32(c + 4, offset ? vaddq_f32(to_right, right) : to_right);
+  const auto row = [&](const float32x4_t* x) __attribute__((always_inline)) {
+    put_four(x[0], c, o0);
+    put_four(x[1], c + 4, o1);
+    put_four(x[2], c + 8, o2);
+    put_four(x[3], c + 12, o3);
     c += out.rs;
   };
-  (row(s[2 * I], s[2 * I + 1]), ...);
+  (row(s + 4 * I), ...);
 }
 // A whole tile.
 TESSERA_ARM_INLINE void f32_put_tile(const float32x4_t* s, const TileOut& out) {
@@ -76,36 +98,53 @@ TESSERA_ARM_INLINE void f32_put_tile(const float32x4_t* s, const TileOut& out) {
                : f32_put_rows<Put::add, false>(rows, s, out);
 }
 
-// Sums of k numbers of the panels at `a` and `b`.
+// Sums of k numbers of the panels at `a` and `b`. Two numbers of k of six rows are three registers;
+// an odd one comes first. The first turn begins late where there are no whole turns of 32.
 TESSERA_ARM_INLINE void f32_sums(std::int64_t k, const void* a, const void* b, float32x4_t* s) {
-  const std::int64_t skipped = -k & 15;
-  const std::byte* a_at = static_cast<const std::byte*>(a) - skipped * 48;
-  const std::byte* b_at = static_cast<const std::byte*>(b) - skipped * 32;
+  const std::byte* a_at = static_cast<const std::byte*>(a);
+  const std::byte* b_at = static_cast<const std::byte*>(b);
   std::int64_t left = k;
   // clang-format off
-  asm("neg x16, %[left]\n"
+  asm(TESSERA_F32_ZERO("0", "1", "2", "3") TESSERA_F32_ZERO("4", "5", "6", "7")
+      TESSERA_F32_ZERO("8", "9", "10", "11") TESSERA_F32_ZERO("12", "13", "14", "15")
+      TESSERA_F32_ZERO("16", "17", "18", "19") TESSERA_F32_ZERO("20", "21", "22", "23")
+      "tbz %[left], #0, 2f\n"
+      "ldr q0, [%[a]], #16\n"
+      "ldr d1, [%[a]], #8\n"
+      "ldp q3, q4, [%[b]], #32\n"
+      "ldp q5, q6, [%[b]], #32\n"
+      TESSERA_F32_EVEN("0", "4", "8", "12", "16", "20", "3")
+      TESSERA_F32_EVEN("1", "5", "9", "13", "17", "21", "4")
+      TESSERA_F32_EVEN("2", "6", "10", "14", "18", "22", "5")
+      TESSERA_F32_EVEN("3", "7", "11", "15", "19", "23", "6")
+      "2:\n"
+      "lsr %[left], %[left], #1\n"
+      "cbz %[left], 3f\n"
+      "neg x16, %[left]\n"
       "and x16, x16, #15\n"
       "add %[left], %[left], x16\n"
-      "mov x17, #108\n"
+      "mov x17, #48\n"
+      "msub %[a], x16, x17, %[a]\n"
+      "sub %[b], %[b], x16, lsl #7\n"
+      "add %[b], %[b], #1024\n"
+      "mov x17, #216\n"
       "mul x16, x16, x17\n"
       "adr x17, 1f\n"
       "add x16, x16, x17\n"
-      TESSERA_F32_ZERO("0", "1", "2", "3") TESSERA_F32_ZERO("4", "5", "6", "7")
-      TESSERA_F32_ZERO("8", "9", "10", "11") TESSERA_F32_ZERO("12", "13", "14", "15")
-      TESSERA_F32_ZERO("16", "17", "18", "19") TESSERA_F32_ZERO("20", "21", "22", "23")
       "br x16\n"
       ".p2align 5\n"
       "1:\n"
-      TESSERA_F32_FOUR("0") TESSERA_F32_FOUR("4") TESSERA_F32_FOUR("8") TESSERA_F32_FOUR("12")
+      TESSERA_F32_EIGHT("0") TESSERA_F32_EIGHT("4") TESSERA_F32_EIGHT("8") TESSERA_F32_EIGHT("12")
       "add %[a], %[a], #768\n"
-      "add %[b], %[b], #512\n"
+      "add %[b], %[b], #2048\n"
       "subs %[left], %[left], #16\n"
       "b.gt 1b\n"
+      "3:\n"
       : TESSERA_F32_OUT(0), TESSERA_F32_OUT(4), TESSERA_F32_OUT(8), TESSERA_F32_OUT(12),
         TESSERA_F32_OUT(16), TESSERA_F32_OUT(20),
         [a] "+r"(a_at), [b] "+r"(b_at), [left] "+r"(left)
-      : 
-      : "v0", "v1", "v2", "v3", "v4", "x16", "x17", "cc", "memory");
+      :
+      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "x16", "x17", "cc", "memory");
   // clang-format on
 }
 
@@ -139,30 +178,51 @@ inline void tile_f32_arm(std::int64_t k, const void* a, const void* b, const Til
   }
 }
 
-// Twelve rows whose numbers follow each other, four of each at once; the rows behind them, which
-// are packed next, are fetched meanwhile.
-inline void pack_f32_rows(const Lanes& l, float* to) {
-  const float* const from = static_cast<const float*>(l.from);
+// Four numbers of k of six rows, [k][row], from registers that have those of one row each.
+struct SixRows {
+  float32x4_t r[f32_rows];
+};
+TESSERA_ARM_INLINE void put_six(const SixRows& x, float* to) {
+  const auto pair = [](float32x4_t v) { return vreinterpretq_f64_f32(v); };
+  const auto put = [to](int i, float64x2_t v) { vst1q_f32(to + i, vreinterpretq_f32_f64(v)); };
+  const float64x2_t even01 = pair(vtrn1q_f32(x.r[0], x.r[1])),
+                    odd01 = pair(vtrn2q_f32(x.r[0], x.r[1])),
+                    even23 = pair(vtrn1q_f32(x.r[2], x.r[3])),
+                    odd23 = pair(vtrn2q_f32(x.r[2], x.r[3])),
+                    even45 = pair(vtrn1q_f32(x.r[4], x.r[5])),
+                    odd45 = pair(vtrn2q_f32(x.r[4], x.r[5]));
+  put(0, vtrn1q_f64(even01, even23));
+  put(4, vtrn1q_f64(even45, odd01));
+  put(8, vtrn1q_f64(odd23, odd45));
+  put(12, vtrn2q_f64(even01, even23));
+  put(16, vtrn2q_f64(even45, odd01));
+  put(20, vtrn2q_f64(odd23, odd45));
+}
+// `size` numbers of six rows into a panel; `next` rows are fetched meanwhile, where they are given.
+TESSERA_ARM_INLINE void pack_six(const float* const* row, std::int64_t size, std::int64_t next,
+                                 float* to) {
   std::int64_t p = 0;
-  for (; p + 4 <= l.k; p += 4, to += 4 * f32_rows)
-    for (int i = 0; i < f32_rows; i += 4) {
-      const float* const x = from + i * l.lane_step + p;
-      const std::int64_t y = l.lane_step;
-      if (p % 16 == 0)
-        for (int r = 0; r < 4; ++r) __builtin_prefetch(x + (f32_rows + r) * y);
-      const float32x4_t r0 = vld1q_f32(x), r1 = vld1q_f32(x + y), r2 = vld1q_f32(x + 2 * y),
-                        r3 = vld1q_f32(x + 3 * y);
-      const float64x2_t even0 = vreinterpretq_f64_f32(vtrn1q_f32(r0, r1)),
-                        odd0 = vreinterpretq_f64_f32(vtrn2q_f32(r0, r1)),
-                        even2 = vreinterpretq_f64_f32(vtrn1q_f32(r2, r3)),
-                        odd2 = vreinterpretq_f64_f32(vtrn2q_f32(r2, r3));
-      vst1q_f32(to + i, vreinterpretq_f32_f64(vtrn1q_f64(even0, even2)));
-      vst1q_f32(to + f32_rows + i, vreinterpretq_f32_f64(vtrn1q_f64(odd0, odd2)));
-      vst1q_f32(to + 2 * f32_rows + i, vreinterpretq_f32_f64(vtrn2q_f64(even0, even2)));
-      vst1q_f32(to + 3 * f32_rows + i, vreinterpretq_f32_f64(vtrn2q_f64(odd0, odd2)));
-    }
-  for (; p < l.k; ++p, to += f32_rows)
-    for (int i = 0; i < f32_rows; ++i) to[i] = from[i * l.lane_step + p];
+  for (; p + 4 <= size; p += 4, to += 4 * f32_rows) {
+    if (next != 0 && p % 16 == 0)
+      for (int r = 0; r < f32_rows; ++r) __builtin_prefetch(row[r] + p + next);
+    put_six({{vld1q_f32(row[0] + p), vld1q_f32(row[1] + p), vld1q_f32(row[2] + p),
+              vld1q_f32(row[3] + p), vld1q_f32(row[4] + p), vld1q_f32(row[5] + p)}},
+            to);
+  }
+  for (; p < size; ++p, to += f32_rows)
+    for (int r = 0; r < f32_rows; ++r) to[r] = row[r][p];
+}
+// Rows whose numbers follow each other; those behind them are packed next.
+inline void pack_f32_rows(const Lanes& l, float* to) {
+  const float* row[f32_rows];
+  for (int r = 0; r < f32_rows; ++r) row[r] = static_cast<const float*>(l.from) + r * l.lane_step;
+  pack_six(row, l.k, f32_rows * l.lane_step, to);
+}
+inline void pack_f32_pieces(const void* const* rows, std::int64_t from, std::int64_t size,
+                            void* panel) {
+  const float* row[f32_rows];
+  for (int r = 0; r < f32_rows; ++r) row[r] = static_cast<const float*>(rows[r]) + from;
+  pack_six(row, size, 0, static_cast<float*>(panel));
 }
 
 }  // namespace tessera::exec::cpu

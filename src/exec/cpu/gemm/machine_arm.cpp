@@ -133,12 +133,9 @@ void pack_f32_a(const Lanes& l, void* panel) {
   if (l.used == f32_rows && l.k_step == 1)
     pack_f32_rows(l, static_cast<float*>(panel));
   else
-    vector_f32().pack_a(l, panel);
+    f32_packs().lanes_6(l, panel);
 }
-void pack_f32_b(const Lanes& l, void* panel) { vector_f32().pack_b(l, panel); }
-void pack_f32_pieces(const void* const* rows, int64_t from, int64_t size, void* panel) {
-  vector_f32().pack_pieces(rows, from, size, panel);
-}
+void pack_f32_b(const Lanes& l, void* panel) { f32_packs().lanes_16(l, panel); }
 
 constexpr Micro f32_micro{.name = "f32 neon",
                           .rows = f32_rows,

@@ -228,5 +228,10 @@ struct LowPacks {
   Pack rows_32;             // [lanes][k]
 };
 const LowPacks& low_packs();
+// f32 likewise (f32.cpp), [k][lanes].
+struct F32Packs {
+  Pack lanes_6, lanes_16;
+};
+const F32Packs& f32_packs();
 
 }  // namespace tessera::exec::cpu
