@@ -211,13 +211,12 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_values(const float32x4_t* sums, const
 TESSERA_BFMMLA inline void multiply_keys(const Low* queries, const Low* keys, int tiles,
                                          std::int64_t s, std::int64_t d, float* to,
                                          std::int64_t pitch) {
-  constexpr auto all = std::make_integer_sequence<int, mmla_sums>();
   for (std::int64_t key = 0; key < s; key += mmla_columns)
     for (int tile = 0; tile < tiles; ++tile) {
       float32x4_t sums[mmla_sums];
       const void *const a = queries + tile * mmla_rows * d, *const b = keys + key * d;
       TESSERA_MMLA_SUMS("bfmmla", "8h", sums, d / 4, a, b);
-      spread(all, sums, to + tile * mmla_rows * pitch + key, pitch);
+      put_tile(sums, to + tile * mmla_rows * pitch + key, pitch);
     }
 }
 // The results of queries from `first` on, whose probabilities are in room.p; those of a query sum
