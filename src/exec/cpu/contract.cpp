@@ -171,14 +171,16 @@ Scratch scratch_of(const Lowering& l, bool direct) {
           .per_thread = (l.products ? 0 : gemm_scratch_bytes) + sums};
 }
 
-// A task packs a panel with all of k; where columns lie side by side, some rows of all panels.
+// A task packs a panel with all of k; where columns lie side by side, some rows of all panels, so
+// that memory is read as it lies.
 template <class T>
 void pack_matrices(const Call& call, const Lowering& l, const Tensor& b, T* to) {
   constexpr int64_t numbers = 16384, whole = 2 * low_group;
   const PackedMatrices matrices(l);
   const bool beside = l.n.b == 1;
   const int64_t columns = beside ? matrices.n : panel_columns,
-                rows = beside ? ceil_div(ceil_div(numbers, columns), whole) * whole : matrices.k,
+                rows = beside ? ceil_div(ceil_div(numbers, columns), whole) * whole
+                              : std::max<int64_t>(1, matrices.k),
                 panels = ceil_div(matrices.n, columns), parts = panels * ceil_div(matrices.k, rows);
   std::vector<Run> outer;
   for (const Run& run : l.outer)

@@ -203,12 +203,10 @@ std::int64_t pack_beside(const Lanes& l, void* panels) {
       Low* group = to + lane / width * pitch + k * width;
       for (std::int64_t p = std::min(piece, l.k - k); p > 0; p -= 4) {
         for (int i = 0; i < 4; ++i) __builtin_prefetch(row + ahead + i * step, 0, 2);
-#pragma GCC unroll 4
         for (int at = 0; at < at_once; at += 8) {
           const Low* const from = row + at;
           const LanePairs pairs =
               turn_four_rows(from, from + step, from + 2 * step, from + 3 * step);
-#pragma GCC unroll 4
           for (int i = 0; i < 4; ++i) {
             const int first = at + 2 * i;  // of the two lanes
             vst1q_u16(group + first / width * pitch + first % width * 4, pairs.of[i]);
