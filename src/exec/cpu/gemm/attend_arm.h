@@ -206,7 +206,7 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_values(const float32x4_t* sums, const
   if (!whole) copy_rows(room, rows, to, pitch);
 }
 
-// What multiply_keys does, for the first two keys of a panel.
+// The first two keys of a panel, as multiply_keys has them.
 TESSERA_BFMMLA TESSERA_ARM_INLINE void multiply_two_keys(const Low* a, const Low* keys, int tiles,
                                                          std::int64_t d, float* to,
                                                          std::int64_t pitch) {
