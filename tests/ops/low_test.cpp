@@ -26,7 +26,17 @@ struct Bytes {
   std::unique_ptr<std::byte, void (*)(void*)> at;
 };
 
-// A product of random size and strides.
+struct Size {
+  int64_t m, n, k;
+};
+// Some have more rows than a block of A.
+Size any_size(std::mt19937& random) {
+  const auto below = [&](std::uint32_t end) { return static_cast<int64_t>(random() % end); };
+  const int64_t m = 1 + below(below(6) == 0 ? 600 : 70), n = 1 + below(m > 70 ? 20 : 70);
+  return {m, n, 1 + below(below(8) == 0 ? 1700 : 90)};
+}
+
+// A product of random numbers and strides.
 struct Product {
   int64_t m, n, k;
   bool turned_a, turned_b, turned_c;
@@ -34,12 +44,9 @@ struct Product {
   std::vector<Low> a, b;
   std::vector<float> c;
 
-  explicit Product(std::mt19937& random) {
+  explicit Product(std::mt19937& random) : Product(random, any_size(random)) {}
+  Product(std::mt19937& random, Size size) : m(size.m), n(size.n), k(size.k) {
     const auto below = [&](std::uint32_t end) { return static_cast<int64_t>(random() % end); };
-    // Some have more rows than a block of A.
-    m = 1 + below(below(6) == 0 ? 600 : 70);
-    n = 1 + below(m > 70 ? 20 : 70);
-    k = 1 + below(below(8) == 0 ? 1700 : 90);
     turned_a = below(2) == 0;
     turned_b = below(2) == 0;
     turned_c = below(2) == 0;
@@ -103,14 +110,20 @@ TEST_F(EveryMicro, GivesTheSameBitsFromPackedPanels) {
     ASSERT_TRUE(exec::cpu::use_low_micro(micro->name));
     std::mt19937 random(8);
     const Bytes room(exec::cpu::gemm_scratch_bytes);
-    for (int i = 0; i < 20; ++i) {
-      const Product p(random);
+    for (int i = 0; i < 30; ++i) {
+      // The last ones have more columns than are packed at once beside a block of A.
+      const Product p =
+          i < 20 ? Product(random) : Product(random, {190 + i, 147, 1020 - i % 3 * 4});
       const Bytes packed(sizeof(Low) *
                          static_cast<std::size_t>(exec::cpu::packed_b_elements<Low>(p.k, p.n)));
       Low* const panels = reinterpret_cast<Low*>(packed.at.get());
-      for (int64_t n0 = 0; n0 < p.n; n0 += exec::cpu::panel_columns)
-        exec::cpu::gemm_pack_b<Low>(p.k, n0, std::min(exec::cpu::panel_columns, p.n - n0),
-                                    p.b.data(), p.rs_b(), p.cs_b(), panels);
+      // A panel after the other, or some rows of all after those before them.
+      const int64_t columns = i % 3 == 0 ? exec::cpu::panel_columns : p.n,
+                    rows = i % 3 == 0 ? p.k : i % 3 * exec::cpu::low_group;
+      for (int64_t n0 = 0; n0 < p.n; n0 += columns)
+        for (int64_t k0 = 0; k0 < p.k; k0 += rows)
+          exec::cpu::gemm_pack_b<Low>(p.k, n0, std::min(columns, p.n - n0), p.b.data(), p.rs_b(),
+                                      p.cs_b(), panels, {k0, rows});
       std::vector<float> plain(p.c.size()), from_panels(p.c.size());
       exec::cpu::gemm<Low>(p.m, p.n, p.k, 1, p.a.data(), p.rs_a(), p.cs_a(), p.b.data(), p.rs_b(),
                            p.cs_b(), 0, plain.data(), p.n, 1, room.at.get());

@@ -174,23 +174,26 @@ Scratch scratch_of(const Lowering& l, bool direct) {
           .per_thread = (l.products ? 0 : gemm_scratch_bytes) + sums};
 }
 
+// A task packs a panel with all of k; where columns lie side by side, some rows of all panels, so
+// that memory is read as it lies.
 template <class T>
 void pack_matrices(const Call& call, const Lowering& l, const Tensor& b, T* to) {
+  constexpr int64_t numbers = 16384, whole = 2 * low_group;
   const PackedMatrices matrices(l);
-  // Columns that lie side by side are read two lines at a time, where enough threads have some.
-  const int64_t all_panels =
-                    matrices.count * l.outer_k_steps() * ceil_div(matrices.n, panel_columns),
-                at_once = l.n.b == 1 && all_panels >= 4 * call.pool.size() ? 2 : 1,
-                columns = at_once * panel_columns, panels = ceil_div(matrices.n, columns);
+  const bool beside = l.n.b == 1;
+  const int64_t columns = beside ? matrices.n : panel_columns,
+                rows = beside ? ceil_div(ceil_div(numbers, columns), whole) * whole
+                              : std::max<int64_t>(1, matrices.k),
+                panels = ceil_div(matrices.n, columns), parts = panels * ceil_div(matrices.k, rows);
   std::vector<Run> outer;
   for (const Run& run : l.outer)
     if (run.b != 0) outer.push_back(run);
-  call.pool.parallel_for(matrices.count * l.outer_k_steps() * panels, [&](int64_t task, int) {
-    const int64_t matrix = task / panels, n0 = task % panels * columns;
+  call.pool.parallel_for(matrices.count * l.outer_k_steps() * parts, [&](int64_t task, int) {
+    const int64_t matrix = task / parts, part = task % parts, n0 = part % panels * columns;
     const int64_t from = offsets(outer, matrix / l.outer_k_steps()).b +
                          offsets(l.outer_k, matrix % l.outer_k_steps()).b;
     gemm_pack_b<T>(matrices.k, n0, std::min(columns, matrices.n - n0), b.as<T>() + from, l.k.b,
-                   l.n.b, to + matrix * matrices.elements<T>());
+                   l.n.b, to + matrix * matrices.elements<T>(), {part / panels * rows, rows});
   });
 }
 

@@ -49,12 +49,16 @@ HWY_INLINE void by_table(const std::uint32_t* table, const Low* x, const Low* g,
   constexpr std::int64_t step = 32;
   HWY_ALIGN float slopes[2][step];
   look_up(table, x, slopes[0], std::min(step, n));
-  for (std::int64_t i = 0, turn = 0; i < n; i += step, turn ^= 1) {
-    const std::int64_t next = i + step;
-    if (next < n) look_up(table, x + next, slopes[turn ^ 1], std::min(step, n - next));
-    by_slope<machine>(slopes[turn], g + i, dx + i, sums == nullptr ? nullptr : sums + i,
-                      std::min(step, n - i));
-  }
+  std::int64_t i = 0;
+  int turn = 0;
+  const auto piece = [&](std::int64_t size, std::int64_t next) HWY_ATTR {
+    look_up(table, x + i + step, slopes[turn ^ 1], next);
+    by_slope<machine>(slopes[turn], g + i, dx + i, sums == nullptr ? nullptr : sums + i, size);
+    turn ^= 1;
+    i += step;
+  };
+  while (i + 2 * step <= n) piece(step, step);
+  while (i < n) piece(std::min(step, n - i), std::clamp<std::int64_t>(n - i - step, 0, step));
 }
 void by_table_low(const std::uint32_t* table, const Low* x, const Low* g, Low* dx, float* sums,
                   std::int64_t n) {

@@ -206,19 +206,40 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_values(const float32x4_t* sums, const
   if (!whole) copy_rows(room, rows, to, pitch);
 }
 
+// The first two keys of a panel, as multiply_keys has them.
+TESSERA_BFMMLA TESSERA_ARM_INLINE void multiply_two_keys(const Low* a, const Low* keys, int tiles,
+                                                         std::int64_t d, float* to,
+                                                         std::int64_t pitch) {
+  const auto load = [](const Low* from)
+                        TESSERA_BFMMLA { return vreinterpretq_bf16_u16(vld1q_u16(from)); };
+  for (int tile = 0; tile < tiles; ++tile, to += mmla_rows * pitch) {
+    float32x4_t sums[mmla_rows / 2] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
+    const Low* b = keys;
+    for (std::int64_t p = 0; p < d; p += 4, a += 4 * mmla_rows, b += 4 * mmla_columns)
+      for (int i = 0; i < mmla_rows / 2; ++i)
+        sums[i] = vbfmmlaq_f32(sums[i], load(a + 8 * i), load(b));
+    for (int i = 0; i < mmla_rows / 2; ++i) {
+      vst1_f32(to + 2 * i * pitch, vget_low_f32(sums[i]));
+      vst1_f32(to + (2 * i + 1) * pitch, vget_high_f32(sums[i]));
+    }
+  }
+}
 // Products of `tiles` times six packed queries with s packed keys of d numbers each: rows `pitch`
-// apart, of whole panels.
+// apart, of whole panels, but where one or two keys are left (49 and 65 leave one), which would
+// take as long as 16.
 TESSERA_BFMMLA inline void multiply_keys(const Low* queries, const Low* keys, int tiles,
                                          std::int64_t s, std::int64_t d, float* to,
                                          std::int64_t pitch) {
-  constexpr auto all = std::make_integer_sequence<int, mmla_sums>();
-  for (std::int64_t key = 0; key < s; key += mmla_columns)
+  for (std::int64_t key = 0; key < s; key += mmla_columns) {
+    const Low* const columns = keys + key * d;
+    if (s - key <= 2) return multiply_two_keys(queries, columns, tiles, d, to + key, pitch);
     for (int tile = 0; tile < tiles; ++tile) {
       float32x4_t sums[mmla_sums];
-      const void *const a = queries + tile * mmla_rows * d, *const b = keys + key * d;
+      const void *const a = queries + tile * mmla_rows * d, *const b = columns;
       TESSERA_MMLA_SUMS("bfmmla", "8h", sums, d / 4, a, b);
-      spread(all, sums, to + tile * mmla_rows * pitch + key, pitch);
+      put_tile(sums, to + tile * mmla_rows * pitch + key, pitch);
     }
+  }
 }
 // The results of queries from `first` on, whose probabilities are in room.p; those of a query sum
 // up to 1 / share.

@@ -1,6 +1,6 @@
 // The gradient of one head of an attention in bf16 with BFMMLA (Micro::attend_grad). Scores and
 // the slopes of P are computed for a few queries at a time; P and dS stay, rounded, and are turned
-// six rows at a time for the products that sum over queries. The formulas are in
+// a few columns at a time for the products that sum over queries. The formulas are in
 // attention/attention.cpp.
 #pragma once
 
@@ -17,6 +17,8 @@
 #include "exec/cpu/gemm/mmla_arm.h"
 
 namespace tessera::exec::cpu {
+
+inline constexpr std::int64_t turned_at_once = 4 * mmla_rows;  // columns of P and dS
 
 // Where things lie in a thread's room. Products sum over `queries` and `keys`: tokens, and zeros
 // behind them up to whole groups.
@@ -43,7 +45,7 @@ struct AttendGradRoom {
     of_d_o = take(queries * x.d);
     p = take(queries * pitch);
     ds = take(queries * pitch);
-    turned = take(mmla_rows * std::max(queries, keys));
+    turned = take(std::max(turned_at_once * queries, mmla_rows * keys));
     scores = reinterpret_cast<float*>(take(2 * attended_rows * pitch));
     slopes = reinterpret_cast<float*>(take(2 * attended_rows * pitch));
     bytes = (at - static_cast<Low*>(x.room)) * static_cast<std::int64_t>(sizeof(Low));
@@ -172,19 +174,23 @@ TESSERA_BFMMLA inline void multiply_tokens(const Low* panel, const Low* tokens, 
   }
 }
 // Gradients of keys or values: the columns of `from`, which has a row for every query, with tokens.
+// Columns of P and dS that no key has, up to their pitch, are turned with the others.
 inline void multiply_turned(const AttendGrad& x, const AttendGradRoom& room, const Low* from,
                             const Low* tokens, float scale, Low* to) {
-  for (std::int64_t key = 0; key < x.s; key += mmla_rows) {
-    const std::int64_t rows = std::min<std::int64_t>(mmla_rows, x.s - key);
-    low_packs().quads_6({.used = rows,
-                         .k = room.queries,
-                         .padded = room.queries,
-                         .from = from + key,
-                         .lane_step = 1,
-                         .k_step = room.pitch},
-                        room.turned);
-    multiply_tokens(room.turned, tokens, room.queries / 4, rows, x.d, scale, to + key * x.to_row,
-                    x.to_row);
+  for (std::int64_t first = 0; first < x.s; first += turned_at_once) {
+    const std::int64_t keys = std::min<std::int64_t>(turned_at_once, x.s - first),
+                       used = (keys + mmla_rows - 1) / mmla_rows * mmla_rows;
+    pack_rows_beside({.used = std::min(used, room.pitch - first),
+                      .k = room.queries,
+                      .padded = room.queries,
+                      .from = from + first,
+                      .lane_step = 1,
+                      .k_step = room.pitch,
+                      .pitch = room.queries},
+                     room.turned);
+    for (std::int64_t key = 0; key < keys; key += mmla_rows)
+      multiply_tokens(room.turned + key * room.queries, tokens, room.queries / 4, keys - key, x.d,
+                      scale, to + (first + key) * x.to_row, x.to_row);
   }
 }
 

@@ -47,8 +47,13 @@ inline void copy_rows(const Low* tile, std::int64_t rows, Low* to, std::int64_t 
     std::memcpy(to, tile, mmla_columns * sizeof(Low));
 }
 
-// C scale + offset of eight columns, `least` at least; where not `scaled`, C + offset.
-template <bool scaled>
+// The ends of a tile: its sums stay as they are, get an offset, or a scale or relu too, all three
+// as they lie in registers; rows get C of the steps before (`more`) or an addend; some of the
+// columns are missing (`part`).
+enum class Ends { bare, plain, scaled, more, addend, more_and_addend, part };
+
+// C scale + offset of eight columns, `least` at least; where it is plain, C + offset.
+template <Ends ends>
 struct FinishColumns {
   float32x4_t scale[4], offset[4], least;
 
@@ -61,23 +66,24 @@ struct FinishColumns {
                                                                                   : zero) +
                                                                         column;
     for (int j = 0; j < 4; ++j) {
-      if (scaled) scale[j] = twice(scales, j);
-      offset[j] = twice(offsets, j);
+      if (ends == Ends::scaled) scale[j] = twice(scales, j);
+      if (ends != Ends::bare) offset[j] = twice(offsets, j);
     }
     least = vdupq_n_f32(f.relu ? 0 : -std::numeric_limits<float>::infinity());
   }
   TESSERA_ARM_INLINE float32x4_t of(float32x4_t sum, int j) const {
-    return scaled ? vmaxq_f32(vfmaq_f32(offset[j], sum, scale[j]), least)
-                  : vaddq_f32(sum, offset[j]);
+    return ends == Ends::scaled  ? vmaxq_f32(vfmaq_f32(offset[j], sum, scale[j]), least)
+           : ends == Ends::plain ? vaddq_f32(sum, offset[j])
+                                 : sum;
   }
 };
 
 // Indices of registers are constants here and below: g++ 12 keeps sums in memory that a loop
 // counts through.
-template <bool scaled, int Column, int... Pair>
+template <Ends ends, int Column, int... Pair>
 TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low_columns(std::integer_sequence<int, Pair...>,
                                                        const float32x4_t* sums, const Finish& f) {
-  const FinishColumns<scaled> c(f, Column);
+  const FinishColumns<ends> c(f, Column);
   constexpr int at = Column / 2;
   (put_two(c.of(sums[Pair * 8 + at], 0), c.of(sums[Pair * 8 + at + 1], 1),
            c.of(sums[Pair * 8 + at + 2], 2), c.of(sums[Pair * 8 + at + 3], 3),
@@ -85,14 +91,12 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low_columns(std::integer_sequence<int
    ...);
 }
 // A whole tile.
-template <bool scaled>
+template <Ends ends>
 TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low_tile(const float32x4_t* sums, const Finish& f) {
   constexpr auto pairs = std::make_integer_sequence<int, mmla_rows / 2>();
-  put_low_columns<scaled, 0>(pairs, sums, f);
-  put_low_columns<scaled, 8>(pairs, sums, f);
+  put_low_columns<ends, 0>(pairs, sums, f);
+  put_low_columns<ends, 8>(pairs, sums, f);
 }
-// A function, since clang's vst1q_f32 is a macro that takes no pack of parameters.
-TESSERA_ARM_INLINE void store_four(float* to, float32x4_t x) { vst1q_f32(to, x); }
 // Row R of eight columns, to which C (`more`) or the addend is added.
 template <bool more, bool addend, int Half, int R>
 TESSERA_BFMMLA TESSERA_ARM_INLINE void put_row_low(const float32x4_t* sums, const TileOut& out,
@@ -137,12 +141,6 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_rows_low(const float32x4_t* sums, Til
 }
 
 // Any tile, from its rows in memory one after the other.
-template <int... I>
-TESSERA_ARM_INLINE void spread(std::integer_sequence<int, I...>, const float32x4_t* sums, float* to,
-                               std::int64_t pitch = mmla_columns) {
-  constexpr int quads = mmla_columns / 4;
-  (store_four(to + I / quads * pitch + I % quads * 4, mmla_row(sums, I / quads, I % quads)), ...);
-}
 inline void put_low_part(const float* part, const TileOut& out, const Finish& f) {
   float row[mmla_columns];
   for (std::int64_t i = 0; i < std::min<std::int64_t>(out.rows, mmla_rows);
@@ -174,12 +172,10 @@ TESSERA_ARM_INLINE void fetch_low(std::integer_sequence<int, R...>, const Finish
   if (f.low_addend) (__builtin_prefetch(f.low_addend + R * f.pitch), ...);
 }
 
-// Tiles below each other, of one kind: `scaled` is true where there is a scale or relu.
-enum class Ends { plain, scaled, more, addend, more_and_addend, part };
 template <Ends ends>
 TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low(const float32x4_t* sums, const TileOut& out,
                                                const Finish& f) {
-  if constexpr (ends == Ends::plain || ends == Ends::scaled) {
+  if constexpr (ends <= Ends::scaled) {
     Low room[mmla_rows * mmla_columns];
     const bool whole = out.rows >= mmla_rows;
     Finish to = f;
@@ -187,16 +183,17 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_low(const float32x4_t* sums, const Ti
       to.low = room;
       to.pitch = mmla_columns;
     }
-    put_low_tile<ends == Ends::scaled>(sums, to);
+    put_low_tile<ends>(sums, to);
     if (!whole) copy_rows(room, out.rows, f.low, f.pitch);
   } else if constexpr (ends == Ends::part) {
     float part[mmla_rows * mmla_columns];
-    spread(std::make_integer_sequence<int, mmla_sums>(), sums, part);
+    put_tile(sums, part, mmla_columns);
     put_low_part(part, out, f);
   } else {
     put_rows_low<ends != Ends::addend, ends != Ends::more>(sums, out, f);
   }
 }
+// Tiles below each other.
 template <Ends ends>
 TESSERA_BFMMLA void tiles_low(std::int64_t k, const void* a, const void* b, TileOut out, Finish f) {
   constexpr auto rows = std::make_integer_sequence<int, mmla_rows>();

@@ -131,7 +131,7 @@ TESSERA_BFMMLA inline void tiles_gelu(std::int64_t k, const void* a, const void*
     const bool stays = f.before && whole;
     const Finish rounded{
         .offset = f.offset, .low = stays ? f.before : room, .pitch = stays ? f.pitch : line};
-    put_low_tile<false>(sums, rounded);
+    put_low_tile<Ends::plain>(sums, rounded);
     if (f.before && !whole) copy_rows(room, out.rows, f.before, f.pitch);
     look.from = rounded.low;
     look.from_pitch = rounded.pitch * bytes;
@@ -154,7 +154,8 @@ TESSERA_BFMMLA inline void tile_low_bfmmla(std::int64_t k, const void* a, const 
   if (rows && f.low_addend) return tiles_low<Ends::more_and_addend>(k, a, b, out, f);
   if (rows) return tiles_low<Ends::more>(k, a, b, out, f);
   if (f.scale || f.relu) return tiles_low<Ends::scaled>(k, a, b, out, f);
-  tiles_low<Ends::plain>(k, a, b, out, f);
+  if (f.offset) return tiles_low<Ends::plain>(k, a, b, out, f);
+  tiles_low<Ends::bare>(k, a, b, out, f);
 }
 
 }  // namespace tessera::exec::cpu

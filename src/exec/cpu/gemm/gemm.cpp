@@ -68,48 +68,41 @@ Lanes lanes_of(const Micro& micro, Part lanes, Part k, const T* from, int64_t la
           .padded = micro.padded(k.size),
           .from = from + lanes.first * lane_step + k.first * k_step,
           .lane_step = lane_step,
-          .k_step = k_step};
+          .k_step = k_step,
+          .pitch = micro.padded(k.size)};
 }
 // All lanes of `all`, `width` to a panel, which has `bytes` for each number of k. Lanes that lie
 // side by side are read along, a few numbers of k at a time, but where a panel of A is its rows,
 // each with all of k.
-void pack_panels(const Micro& micro, Pack pack, const Lanes& all, int64_t element, int64_t width,
-                 int64_t bytes, std::byte* to) {
-  const bool rows = micro.row_major && pack == micro.pack_a;
-  const int64_t step = all.lane_step == 1 && !rows ? low_group : all.k;
+void pack_panels(const Micro& micro, bool of_a, const Lanes& all, int64_t element, std::byte* to) {
+  const Pack pack = of_a ? micro.pack_a : micro.pack_b;
+  const auto beside = of_a ? micro.pack_beside_a : micro.pack_beside_b;
+  const int64_t width = of_a ? micro.rows : micro.columns,
+                bytes = of_a ? micro.a_bytes : micro.b_bytes,
+                step = all.lane_step == 1 && !(of_a && micro.row_major) ? low_group : all.k,
+                done = all.lane_step == 1 && beside ? beside(all, to) : 0;
   const auto* const from = static_cast<const std::byte*>(all.from);
-  // Rows that each panel fetches of the next step, which lie too far apart for the machine to fetch
-  // them by itself.
-  const int64_t panels = (all.used + width - 1) / width,
-                share =
-                    micro.a_block > 0 && element == sizeof(Low) ? (step + panels - 1) / panels : 0;
-  for (int64_t k = 0; k < all.k; k += step) {
+  for (int64_t k = 0; k < all.k && done < all.used; k += step) {
     const int64_t size = std::min(step, all.k - k);
-    for (int64_t lane = 0; lane < all.used; lane += width) {
-      for (int64_t row = k + step + lane / width * share, end = std::min(row + share, all.k);
-           row < end; ++row)
-        for (int64_t at = 0; at < all.used * element; at += 64)
-          __builtin_prefetch(from + row * all.k_step * element + at);
+    for (int64_t lane = done; lane < all.used; lane += width)
       pack({.used = std::min(width, all.used - lane),
             .k = size,
             .padded = k + size < all.k ? size : all.padded - k,
             .from = from + (lane * all.lane_step + k * all.k_step) * element,
             .lane_step = all.lane_step,
             .k_step = all.k_step},
-           to + lane / width * all.padded * bytes + k * bytes);
-    }
+           to + (lane / width * all.pitch + k) * bytes);
   }
 }
 template <class T>
 void pack_rows(const Micro& micro, const Problem<T>& p, Part rows, Part k, std::byte* to) {
   Lanes lanes = lanes_of(micro, rows, k, p.a, p.rs_a, p.cs_a);
   if (p.roomy.a) lanes.k = lanes.padded;
-  pack_panels(micro, micro.pack_a, lanes, sizeof(T), micro.rows, micro.a_bytes, to);
+  pack_panels(micro, true, lanes, sizeof(T), to);
 }
 template <class T>
 void pack_columns(const Micro& micro, const Problem<T>& p, Part columns, Part k, std::byte* to) {
-  pack_panels(micro, micro.pack_b, lanes_of(micro, columns, k, p.b, p.cs_b, p.rs_b), sizeof(T),
-              micro.columns, micro.b_bytes, to);
+  pack_panels(micro, false, lanes_of(micro, columns, k, p.b, p.cs_b, p.rs_b), sizeof(T), to);
 }
 
 // Packed rows with columns whose packed panels are `b_pitch` bytes apart: each panel of B meets all
@@ -161,12 +154,18 @@ void run(const Micro& micro, const Problem<T>& p, std::byte* packed) {
   const int64_t k_step = micro.k_step(p.k), padded = micro.padded(k_step);
   const auto pitch = [&](Part k) { return micro.padded(k.size) * micro.b_bytes; };
   if (micro.a_block > 0) {
-    const int64_t m_step = micro.rows * micro.a_panels(padded);
-    std::byte* const b = packed + (m_step / micro.rows * padded * micro.a_bytes + 63) / 64 * 64;
+    const int64_t m_step = micro.rows * micro.a_panels(padded),
+                  panels = std::min(m_step, p.m + micro.rows - 1) / micro.rows,
+                  a_bytes = (panels * padded * micro.a_bytes + 63) / 64 * 64,
+                  fit = (int64_t{gemm_scratch_bytes} - a_bytes) / (padded * int64_t{sizeof(T)});
+    // Panels that are packed together read their lines whole.
+    const int64_t n_step =
+        p.cs_b == 1 && micro.pack_beside_b ? fit / panel_columns * panel_columns : panel_columns;
+    std::byte* const b = packed + a_bytes;
     in_steps(p.k, k_step, [&](Part k) {
       in_steps(p.m, m_step, [&](Part rows) {
         pack_rows(micro, p, rows, k, packed);
-        in_steps(p.n, panel_columns, [&](Part columns) {
+        in_steps(p.n, n_step, [&](Part columns) {
           pack_columns(micro, p, columns, k, b);
           multiply(micro, p, rows, columns, k, packed, b, pitch(k));
         });
@@ -228,16 +227,18 @@ int64_t packed_b_elements(int64_t k, int64_t n) {
 // Panel j has micro.columns columns and all of k.
 template <class T>
 void gemm_pack_b(int64_t k, int64_t n0, int64_t n_size, const T* b, int64_t rs_b, int64_t cs_b,
-                 T* packed) {
+                 T* packed, PackedRows rows) {
   const Micro& kernel = micro<T>();
-  pack_panels(kernel, kernel.pack_b,
+  const int64_t pitch = padded_k<T>(k), size = std::min(rows.size, k - rows.first);
+  pack_panels(kernel, false,
               {.used = n_size,
-               .k = k,
-               .padded = padded_k<T>(k),
-               .from = b + n0 * cs_b,
+               .k = size,
+               .padded = rows.first + size < k ? size : pitch - rows.first,
+               .from = b + n0 * cs_b + rows.first * rs_b,
                .lane_step = cs_b,
-               .k_step = rs_b},
-              sizeof(T), kernel.columns, kernel.b_bytes, bytes(packed + n0 * padded_k<T>(k)));
+               .k_step = rs_b,
+               .pitch = pitch},
+              sizeof(T), bytes(packed + n0 * pitch) + rows.first * kernel.b_bytes);
 }
 
 template <class T>
@@ -265,7 +266,8 @@ void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int6
   template void gemm<T>(int64_t, int64_t, int64_t, float, const T*, int64_t, int64_t, const T*, \
                         int64_t, int64_t, float, float*, int64_t, int64_t, void*, Roomy);       \
   template int64_t packed_b_elements<T>(int64_t, int64_t);                                      \
-  template void gemm_pack_b<T>(int64_t, int64_t, int64_t, const T*, int64_t, int64_t, T*);      \
+  template void gemm_pack_b<T>(int64_t, int64_t, int64_t, const T*, int64_t, int64_t, T*,       \
+                               PackedRows);                                                     \
   template void gemm_packed<T>(int64_t, int64_t, int64_t, const T*, int64_t, int64_t,           \
                                const PackedB<T>&, float, float*, int64_t, void*, const Finish&);
 TESSERA_GEMM_OF(float)

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "exec/cpu/gemm/micro.h"
 
@@ -37,10 +38,14 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const T* 
 // bits as gemm() gives. Elements are those of T.
 template <class T>
 std::int64_t packed_b_elements(std::int64_t k, std::int64_t n);
-// Columns [n0, n0 + n_size) of B, n0 a multiple of panel_columns; tasks are independent.
+// Columns [n0, n0 + n_size) of B, n0 a multiple of panel_columns, or some rows of them, which begin
+// at a multiple of low_group, as do those that follow them; tasks are independent.
+struct PackedRows {
+  std::int64_t first = 0, size = std::numeric_limits<std::int64_t>::max();  // as far as there are
+};
 template <class T>
 void gemm_pack_b(std::int64_t k, std::int64_t n0, std::int64_t n_size, const T* b,
-                 std::int64_t rs_b, std::int64_t cs_b, T* packed);
+                 std::int64_t rs_b, std::int64_t cs_b, T* packed, PackedRows rows = {});
 // The part of a packed B that a product reads: rows [k0, k0 + k) of k_all, columns from n0 on,
 // which is a multiple of panel_columns. For bf16, k0 is a multiple of low_group.
 template <class T>

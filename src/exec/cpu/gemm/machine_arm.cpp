@@ -20,23 +20,23 @@ namespace {
 
 using std::int64_t;
 
-// Four columns of C. Plain: alpha is 1 and beta 0.
-template <bool plain>
+// Four columns of C; `adds`: alpha and beta are 1.
+template <bool adds>
 TESSERA_ARM_INLINE void put(float32x4_t sums, float alpha, float beta, float* c) {
-  if (plain) return vst1q_f32(c, sums);
+  if (adds) return vst1q_f32(c, vaddq_f32(vld1q_f32(c), sums));
   const float32x4_t v = vmulq_n_f32(sums, alpha);
   vst1q_f32(c, beta == 0 ? v : vfmaq_n_f32(v, vld1q_f32(c), beta));
 }
-template <bool plain, int R, int... Q>
+template <bool adds, int R, int... Q>
 TESSERA_ARM_INLINE void put_row(std::integer_sequence<int, Q...>, const float32x4_t* sums,
                                 const TileOut& out) {
   float* const c = out.c + R * out.rs;
-  (put<plain>(mmla_row(sums, R, Q), out.alpha, out.beta, c + 4 * Q), ...);
+  (put<adds>(mmla_row(sums, R, Q), out.alpha, out.beta, c + 4 * Q), ...);
 }
-template <bool plain, int... R>
+template <bool adds, int... R>
 TESSERA_ARM_INLINE void put_rows(std::integer_sequence<int, R...>, const float32x4_t* sums,
                                  const TileOut& out) {
-  (put_row<plain, R>(std::make_integer_sequence<int, mmla_columns / 4>(), sums, out), ...);
+  (put_row<adds, R>(std::make_integer_sequence<int, mmla_columns / 4>(), sums, out), ...);
 }
 
 // A tile of fewer columns, or one whose columns lie apart.
@@ -58,7 +58,7 @@ TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const T
   constexpr auto rows = std::make_integer_sequence<int, mmla_rows>();
   TileOut out = tiles;
   const bool whole = out.cols == mmla_columns && out.cs == 1,
-             plain = out.alpha == 1 && out.beta == 0;
+             plain = out.alpha == 1 && out.beta == 0, adds = out.alpha == 1 && out.beta == 1;
   for (; out.rows > 0; out.rows -= mmla_rows, out.c += mmla_rows * out.rs) {
     out.next.fetch_share();
     if (out.beta != 0) fetch_rows(rows, out);
@@ -66,11 +66,13 @@ TESSERA_BFMMLA void tile_bfmmla(int64_t k, const void* a, const void* b, const T
     TESSERA_MMLA_SUMS("bfmmla", "8h", sums, k / 4, a, b);
     a = static_cast<const Low*>(a) + k * mmla_rows;
     if (whole && out.rows >= mmla_rows) {
-      plain ? put_rows<true>(rows, sums, out) : put_rows<false>(rows, sums, out);
+      plain  ? put_tile(sums, out.c, out.rs)
+      : adds ? put_rows<true>(rows, sums, out)
+             : put_rows<false>(rows, sums, out);
       continue;
     }
     float part[mmla_rows * mmla_columns];
-    put_rows<true>(rows, sums, {.c = part, .rs = mmla_columns});
+    put_tile(sums, part, mmla_columns);
     put_part(part, out);
   }
 }
@@ -123,6 +125,8 @@ constexpr Micro bfmmla_micro{.name = "bfmmla",
                              .walks = true,
                              .pack_a = pack_mmla_rows,
                              .pack_b = pack_mmla_columns,
+                             .pack_beside_a = pack_beside<mmla_rows>,
+                             .pack_beside_b = pack_beside<mmla_columns>,
                              .tile = tile_bfmmla,
                              .tile_low = tile_low_bfmmla,
                              .pack_pieces = pack_pieces,

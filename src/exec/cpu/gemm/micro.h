@@ -81,11 +81,12 @@ struct Finish {
 };
 
 // `used` lanes (rows of A, columns of B) of k numbers each, `lane_step` and `k_step` elements
-// apart, into a panel whose k is `padded`; lanes and numbers that are missing become zeros.
+// apart, into a panel whose k is `padded`; lanes and numbers that are missing become zeros. Panels
+// that are packed together are `pitch` numbers of k apart.
 struct Lanes {
   std::int64_t used = 0, k = 0, padded = 0;
   const void* from = nullptr;
-  std::int64_t lane_step = 0, k_step = 0;
+  std::int64_t lane_step = 0, k_step = 0, pitch = 0;
 };
 using Pack = void (*)(const Lanes& lanes, void* panel);
 
@@ -143,7 +144,11 @@ struct Micro {
   bool walks = false;      // tiles know TileOut::next
   bool offsets = false;    // tiles know TileOut::offset
   bool row_major = false;  // a panel of A is its rows one after the other: a copy of them is one
-  Pack pack_a = nullptr, pack_b = nullptr;
+  Pack pack_a = nullptr, pack_b = nullptr;  // one panel
+  // Several panels together, of lanes that lie side by side: as many of the first lanes as they
+  // take, and says how many. Null: each panel is packed by itself.
+  std::int64_t (*pack_beside_a)(const Lanes& lanes, void* panels) = nullptr;
+  std::int64_t (*pack_beside_b)(const Lanes& lanes, void* panels) = nullptr;
   void (*tile)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out) = nullptr;
   // The same from [k0, k0 + k) of rows where they lie. Null: they are packed.
   void (*tile_rows)(const ScatteredRows& a, std::int64_t k0, std::int64_t k, const void* b,

@@ -8,6 +8,7 @@
 #include <arm_neon.h>
 #include <sys/auxv.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -121,6 +122,25 @@ TESSERA_ARM_INLINE int32x4_t mmla_row(const int32x4_t* sums, int r, int q) {
   return vreinterpretq_s32_s64(r % 2 == 0 ? vzip1q_s64(x, y) : vzip2q_s64(x, y));
 }
 
+// Rows 2i and 2i + 1 of columns [4 q, 4 q + 4). The first one's halves are stored as they lie,
+// which saves a move on the pipes that the end of a tile waits for.
+TESSERA_ARM_INLINE void put_two_rows(const float32x4_t* sums, int i, int q, float* to,
+                                     std::int64_t rs) {
+  vst1_f32(to, vget_low_f32(sums[i * 8 + 2 * q]));
+  vst1_f32(to + 2, vget_low_f32(sums[i * 8 + 2 * q + 1]));
+  vst1q_f32(to + rs, mmla_row(sums, 2 * i + 1, q));
+}
+// A whole tile.
+template <int... I>
+TESSERA_ARM_INLINE void put_quads(std::integer_sequence<int, I...>, const float32x4_t* sums,
+                                  float* c, std::int64_t rs) {
+  constexpr int quads = mmla_columns / 4;
+  (put_two_rows(sums, I / quads, I % quads, c + I / quads * 2 * rs + I % quads * 4, rs), ...);
+}
+TESSERA_ARM_INLINE void put_tile(const float32x4_t* sums, float* c, std::int64_t rs) {
+  put_quads(std::make_integer_sequence<int, mmla_sums / 2>(), sums, c, rs);
+}
+
 // Two lanes of a panel of bf16: eight numbers of each, which are two groups.
 TESSERA_ARM_INLINE void pack_two(const Low* first, const Low* second, Low* to, std::int64_t pitch) {
   const uint64x2_t x = vreinterpretq_u64_u16(vld1q_u16(first)),
@@ -146,39 +166,80 @@ TESSERA_ARM_INLINE bool pack_lanes(std::integer_sequence<int, Pair...>, const La
   }
   return true;
 }
-// 16 lanes that lie side by side, four rows of them: one group of each lane.
+// Eight lanes that lie side by side, four rows of them: one group of each, two lanes to a register.
+struct LanePairs {
+  uint16x8_t of[4];
+};
+TESSERA_ARM_INLINE LanePairs turn_four_rows(const Low* x0, const Low* x1, const Low* x2,
+                                            const Low* x3) {
+  const uint16x8_t r0 = vld1q_u16(x0), r1 = vld1q_u16(x1), r2 = vld1q_u16(x2), r3 = vld1q_u16(x3);
+  const uint16x8_t even = vzip1q_u16(r0, r2), odd = vzip1q_u16(r1, r3),
+                   even_up = vzip2q_u16(r0, r2), odd_up = vzip2q_u16(r1, r3);
+  return {{vzip1q_u16(even, odd), vzip2q_u16(even, odd), vzip1q_u16(even_up, odd_up),
+           vzip2q_u16(even_up, odd_up)}};
+}
+// 16 such lanes.
 TESSERA_ARM_INLINE void pack_four_rows(const Low* const* row, Low* to) {
   for (int half = 0; half < mmla_columns; half += 8, to += 32) {
-    const uint16x8_t r0 = vld1q_u16(row[0] + half), r1 = vld1q_u16(row[1] + half),
-                     r2 = vld1q_u16(row[2] + half), r3 = vld1q_u16(row[3] + half);
-    const uint16x8_t even = vzip1q_u16(r0, r2), odd = vzip1q_u16(r1, r3),
-                     even_up = vzip2q_u16(r0, r2), odd_up = vzip2q_u16(r1, r3);
-    vst1q_u16(to, vzip1q_u16(even, odd));
-    vst1q_u16(to + 8, vzip2q_u16(even, odd));
-    vst1q_u16(to + 16, vzip1q_u16(even_up, odd_up));
-    vst1q_u16(to + 24, vzip2q_u16(even_up, odd_up));
+    const LanePairs pairs =
+        turn_four_rows(row[0] + half, row[1] + half, row[2] + half, row[3] + half);
+    for (int i = 0; i < 4; ++i) vst1q_u16(to + 8 * i, pairs.of[i]);
   }
 }
-// Whole panels of columns that lie side by side; rows are too far apart for the machine to fetch
-// them by itself. False: not such columns, and nothing was done.
-inline bool pack_columns_beside(const Lanes& l, Low* to) {
-  if (l.used < mmla_columns || l.lane_step != 1 || l.k % 4 != 0 || l.padded != l.k) return false;
-  const Low* from = static_cast<const Low*>(l.from);
-  for (std::int64_t p = 0; p < l.k; p += 4, from += 4 * l.k_step, to += 4 * mmla_columns) {
-    const Low* const row[4] = {from, from + l.k_step, from + 2 * l.k_step, from + 3 * l.k_step};
-    for (int i = 0; i < 4; ++i) __builtin_prefetch(row[i] + 16 * l.k_step, 0, 2);
-    pack_four_rows(row, to);
+// Lanes that lie side by side into panels of `width`, as many as fill whole panels and registers;
+// says how many that were. Pieces of eight rows are walked across, and the second piece from here,
+// whose rows the machine does not see to follow, is fetched into the second-level cache.
+template <int width>
+std::int64_t pack_beside(const Lanes& l, void* panels) {
+  constexpr std::int64_t piece = 8, at_once = width == mmla_rows ? 24 : 32;
+  static_assert(at_once % width == 0 && at_once % 8 == 0);
+  if (l.k % 4 != 0) return 0;
+  const std::int64_t lanes = l.used / at_once * at_once, pitch = l.pitch * width, step = l.k_step;
+  Low* const to = static_cast<Low*>(panels);
+  for (std::int64_t k = 0; k < l.k; k += piece) {
+    const std::int64_t ahead = k + 2 * piece < l.k ? 2 * piece * step : 0;
+    for (std::int64_t lane = 0; lane < lanes; lane += at_once) {
+      const Low* row = static_cast<const Low*>(l.from) + k * step + lane;
+      Low* group = to + lane / width * pitch + k * width;
+      for (std::int64_t p = std::min(piece, l.k - k); p > 0; p -= 4) {
+        for (int i = 0; i < 4; ++i) __builtin_prefetch(row + ahead + i * step, 0, 2);
+        for (int at = 0; at < at_once; at += 8) {
+          const Low* const from = row + at;
+          const LanePairs pairs =
+              turn_four_rows(from, from + step, from + 2 * step, from + 3 * step);
+          for (int i = 0; i < 4; ++i) {
+            const int first = at + 2 * i;  // of the two lanes
+            vst1q_u16(group + first / width * pitch + first % width * 4, pairs.of[i]);
+          }
+        }
+        row += 4 * step;
+        group += 4 * width;
+      }
+    }
   }
-  return true;
+  for (std::int64_t lane = 0; lane < lanes; lane += width)
+    std::fill_n(to + lane / width * pitch + l.k * width, (l.padded - l.k) * width, Low{0});
+  return lanes;
 }
 inline void pack_mmla_rows(const Lanes& l, void* panel) {
   constexpr auto pairs = std::make_integer_sequence<int, mmla_rows / 2>();
   if (!pack_lanes(pairs, l, static_cast<Low*>(panel))) low_packs().quads_6(l, panel);
 }
+// Panels of rows that lie side by side.
+inline void pack_rows_beside(const Lanes& l, Low* panels) {
+  for (std::int64_t lane = pack_beside<mmla_rows>(l, panels); lane < l.used; lane += mmla_rows)
+    low_packs().quads_6({.used = std::min<std::int64_t>(mmla_rows, l.used - lane),
+                         .k = l.k,
+                         .padded = l.padded,
+                         .from = static_cast<const Low*>(l.from) + lane,
+                         .lane_step = 1,
+                         .k_step = l.k_step},
+                        panels + lane * l.pitch);
+}
 inline void pack_mmla_columns(const Lanes& l, void* panel) {
   constexpr auto pairs = std::make_integer_sequence<int, mmla_columns / 2>();
   Low* const to = static_cast<Low*>(panel);
-  if (!pack_lanes(pairs, l, to) && !pack_columns_beside(l, to)) low_packs().quads_16(l, panel);
+  if (!pack_lanes(pairs, l, to)) low_packs().quads_16(l, panel);
 }
 
 }  // namespace tessera::exec::cpu
