@@ -361,7 +361,7 @@ class FileComparison : public FittedFile {
   std::string hint() const {
     if (curable_) return join(cures_, "; ");
     if (stored_ && !(*stored_ == model_))
-      return "the file says that it holds " + config::model_to_json(*stored_);
+      return "choose what the file says that it holds: " + config::model_to_json(*stored_);
     return "choose the model that the file holds with --model NAME and --set model.KEY=VALUE";
   }
 

@@ -195,11 +195,17 @@ Compiled compile(const StepSpec& spec, Goal goal, const std::vector<std::int64_t
         "only train and pipelines take several micro-batches");
   const auto make = [&] {
     GlobalProgram made;
+    plan::Target asked_of = target;  // and what it answers is noted
+    if (target.cuts_windows)
+      asked_of.cuts_windows = [&](const ir::Attention& attrs, const ir::Type& q) {
+        return made.windows.emplace_back(WindowAnswer{attrs, q, target.cuts_windows(attrs, q)})
+            .cuts;
+      };
     const auto write = [&](std::int64_t batch) {
       return write_model(spec, goal, batch, weights, form);
     };
     const ProgramRequest request{.spec = spec,
-                                 .target = target,
+                                 .target = asked_of,
                                  .goal = goal,
                                  .micro = micro,
                                  .weights = weights,
@@ -209,13 +215,16 @@ Compiled compile(const StepSpec& spec, Goal goal, const std::vector<std::int64_t
   };
   Compiled out;
   if (asked_by_many(spec, goal, options)) {
-    const ProgramMemo::Made made = program_memo().get({.config = config,
-                                                       .device = target.device,
-                                                       .goal = goal,
-                                                       .micro = micro,
-                                                       .weights = weights,
-                                                       .form = form},
-                                                      make);
+    const ProgramKey key{.config = config,
+                         .device = target.device,
+                         .cuts_windows = static_cast<bool>(target.cuts_windows),
+                         .goal = goal,
+                         .micro = micro,
+                         .weights = weights,
+                         .form = form};
+    ProgramMemo::Made made = program_memo().get(key, make);
+    // That of another card of this process.
+    if (!made->suits(target)) made = std::make_shared<const GlobalProgram>(make());
     out.program = made->program;
     out.passes = made->passes;
   } else {

@@ -5,6 +5,12 @@
 
 namespace tessera::run {
 
+bool GlobalProgram::suits(const plan::Target& target) const {
+  return std::all_of(windows.begin(), windows.end(), [&](const WindowAnswer& asked) {
+    return asked.cuts == (target.cuts_windows && target.cuts_windows(asked.attrs, asked.q));
+  });
+}
+
 ProgramMemo::Made ProgramMemo::get(const ProgramKey& key,
                                    const std::function<GlobalProgram()>& make) {
   std::promise<Made> promise;

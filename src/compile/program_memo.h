@@ -17,7 +17,8 @@ namespace tessera::run {
 
 struct ProgramKey {
   config::Config config;
-  std::string device;  // its executor says what it takes fused
+  std::string device;
+  bool cuts_windows = false;  // the target says which; GlobalProgram::windows has its answers
   Goal goal = Goal::train;
   std::vector<std::int64_t> micro;
   Weights weights = Weights::live;
@@ -25,9 +26,20 @@ struct ProgramKey {
   bool operator==(const ProgramKey&) const = default;
 };
 
+// A question that a pass asked the target, with its answer. Cards of one name may differ in it.
+struct WindowAnswer {
+  ir::Attention attrs;
+  ir::Type q;
+  bool cuts = false;
+};
+
 struct GlobalProgram {
   ir::Program program;
   std::vector<transforms::PassReport> passes;
+  std::vector<WindowAnswer> windows{};  // the program follows from them, too
+
+  // Whether the program is the one that this target would have, whoever made it.
+  bool suits(const plan::Target& target) const;
 };
 
 // The programs asked for last, up to a number of equations, so that what is kept stays small beside

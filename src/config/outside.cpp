@@ -30,19 +30,32 @@ std::vector<Finding> drawn_problems(const models::ModelConfig& m) {
 std::vector<Finding> outside_problems(const Config& c, const Source* source, bool look) {
   std::vector<Finding> out;
   if (source && source->kind == "synthetic") out = drawn_problems(c.model);
+  namespace fs = std::filesystem;
   std::error_code error;
-  if (look && source && !source->dir.empty() && !std::filesystem::is_directory(source->dir, error))
+  // Not there, or behind a folder that may not be entered.
+  const auto what_is_wrong = [&](const fs::file_status& status, const char* missing) {
+    return status.type() == fs::file_type::none ? "cannot be looked at: " + error.message()
+                                                : std::string(missing);
+  };
+  if (const fs::file_status status = look && source && !source->dir.empty()
+                                         ? fs::status(source->dir, error)
+                                         : fs::file_status(fs::file_type::directory);
+      !fs::is_directory(status))
     out.push_back(
         {{"data.source"},
-         fmt::format("data.source = \"{}\": there is no such folder", clean(c.data.source, 200)),
+         fmt::format("data.source = \"{}\": {}", clean(c.data.source, 200),
+                     what_is_wrong(status, "there is no such folder")),
          source->has_class_folders()
              ? ""
              : fmt::format("`tessera data get {} --out DIR` fetches the files", source->kind)});
-  if (look && !c.init.empty() && !std::filesystem::exists(c.init, error))
-    out.push_back(
-        {{"model.init"},
-         fmt::format("model.init = \"{}\": there is no such file or folder", clean(c.init, 200)),
-         "give weights that are there"});
+  if (const fs::file_status status = look && !c.init.empty()
+                                         ? fs::status(c.init, error)
+                                         : fs::file_status(fs::file_type::regular);
+      !fs::exists(status))
+    out.push_back({{"model.init"},
+                   fmt::format("model.init = \"{}\": {}", clean(c.init, 200),
+                               what_is_wrong(status, "there is no such file or folder")),
+                   "give weights that are there"});
   return out;
 }
 

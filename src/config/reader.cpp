@@ -277,6 +277,9 @@ class Reader {
 std::string read_file(const std::string& path, const char* kind) {
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
+  if (status.type() == std::filesystem::file_type::none)
+    refuse_file(path, "the file cannot be looked at: " + code.message(),
+                "check the permissions of its folders");
   if (!std::filesystem::exists(status)) refuse_file(path, "there is no such file", "");
   if (std::filesystem::is_directory(status))
     refuse_file(path, std::string("expected a ") + kind + " file, found a folder", "");

@@ -28,12 +28,18 @@ std::vector<std::string> folders_in(const fs::path& dir) {
   if (no_folder(problem)) return names;
   for (; !problem && it != end; it.increment(problem)) {
     std::string name = it->path().filename().string();
-    std::error_code ignored;
-    if (!name.starts_with(".") && it->is_directory(ignored)) names.push_back(std::move(name));
+    if (name.starts_with(".")) continue;
+    std::error_code hidden;
+    const fs::file_status status = it->status(hidden);  // of what a link leads to
+    if (status.type() == fs::file_type::none && !no_folder(hidden))
+      throw Error(ErrorKind::data, "cannot look at the folder of a class: " + hidden.message(),
+                  it->path().string(), "make it readable, or take it out of the data set");
+    if (fs::is_directory(status)) names.push_back(std::move(name));
   }
   // Half a list would be a data set with fewer classes.
   if (problem)
-    throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), dir.string());
+    throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), dir.string(),
+                "make it readable, or give another folder");
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -100,7 +100,8 @@ class Walk {
         ++ignored_;
     }
     if (problem)
-      throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), here.string());
+      throw Error(ErrorKind::data, "cannot list the folder: " + problem.message(), here.string(),
+                  "make it readable, or take it out of the data set");
     if (files_.size() > most_files)
       throw Error(ErrorKind::data, fmt::format("more than {} files", most_files), root_.string());
     std::sort(

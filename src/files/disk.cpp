@@ -80,7 +80,11 @@ void fail_disk(const fs::path& path, const char* verb, int problem, std::uint64_
               (needed > 0 ? "" : " bytes");
     if (problem == EFBIG) text += " (a limit on the size of files, see `ulimit -f`)";
   }
-  throw Error(ErrorKind::disk, text, path.string(), full ? make_room : "");
+  const bool refused = problem == EACCES || problem == EPERM || problem == EROFS;
+  throw Error(ErrorKind::disk, text, path.string(),
+              full      ? make_room
+              : refused ? "make it writable for this user, or choose another folder"
+                        : "");
 }
 
 void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path,

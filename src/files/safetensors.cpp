@@ -103,8 +103,9 @@ std::uint64_t header_length(std::span<const std::byte> front, std::uint64_t file
   if (length == 0)
     problems.note("", "the header length is 0");
   else if (length > max_header_bytes)
-    problems.note("", fmt::format("the header length is {}, at most {} bytes are accepted", length,
-                                  max_header_bytes));
+    problems.note("", fmt::format("this is no safetensors file, or a damaged one: its first bytes "
+                                  "say a header length of {}, at most {} bytes are accepted",
+                                  length, max_header_bytes));
   else if (length > file_bytes - 8)
     problems.note("", fmt::format("the header length is {}, but only {} bytes follow it", length,
                                   file_bytes - 8));

@@ -32,7 +32,8 @@ OpenFile open_regular(const std::filesystem::path& path, ErrorKind kind) {
         kind, fmt::format("cannot open the file: {}", std::strerror(problem)), path.string(),
         problem == ENOENT
             ? "check the path; it is taken from the working directory unless it starts with /"
-            : "");
+        : problem == EACCES ? "make it readable for this user"
+                            : "");
   }
   struct stat about {};
   if (::fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {
@@ -40,7 +41,7 @@ OpenFile open_regular(const std::filesystem::path& path, ErrorKind kind) {
     throw Error(kind,
                 S_ISDIR(about.st_mode) ? "expected a regular file, found a folder"
                                        : "expected a regular file, found a device or pipe",
-                path.string());
+                path.string(), S_ISDIR(about.st_mode) ? "name a file in it" : "");
   }
   return {descriptor, static_cast<std::size_t>(about.st_size)};
 }

@@ -1,5 +1,6 @@
 #include "page/compare_facts.h"
 
+#include <algorithm>
 #include <set>
 
 namespace tessera::report {
@@ -27,13 +28,23 @@ Facts facts_of(const RunRecord& r) {
   return out;
 }
 
+// Without a pipeline the schedule says nothing.
+static bool has_no_pipeline(const RunRecord& r) {
+  const auto is_one = [&](const char* key) {
+    return std::find(r.settings.begin(), r.settings.end(),
+                     std::pair<std::string, std::string>(key, "1")) != r.settings.end();
+  };
+  return is_one("parallel.pp") && is_one("parallel.segments");
+}
+
 bool said_by_facts(const RunRecord& r, const std::string& key, const std::string& value) {
   static const std::set<std::string> known = {"model.name",  "data.source",   "precision.dtype",
                                               "parallel.pp", "parallel.dp",   "parallel.sp",
                                               "parallel.tp", "parallel.zero", "run.threads",
                                               "run.np",      "batch.global",  "batch.accumulate"};
   return known.contains(key) || (key == "model.family" && value == r.model) ||
-         (key == "parallel.schedule" && r.layout.find(value) != r.layout.npos);
+         (key == "parallel.schedule" &&
+          (r.layout.find(value) != r.layout.npos || has_no_pipeline(r)));
 }
 
 }  // namespace tessera::report

@@ -46,6 +46,7 @@ th,td{padding:.34rem .8rem .34rem 0;border-bottom:1px solid var(--line);text-ali
 th{color:var(--soft);font-weight:600;vertical-align:bottom}
 thead th{border-bottom:2px solid var(--line)}
 th.text,td.text{text-align:left;overflow-wrap:anywhere;min-width:6rem;max-width:26rem}
+td.text:first-child{overflow-wrap:break-word}
 td:not(.text) .value{white-space:nowrap}
 td .range{display:block;font-size:.78rem;color:var(--soft);white-space:nowrap}
 td.best{background:var(--goodbg)}td.best .value::after{content:" ★";color:var(--good)}

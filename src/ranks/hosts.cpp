@@ -163,7 +163,14 @@ bool is_open_mpi(const std::string& mpirun) {
          });
 }
 
-std::vector<std::string> hostfile_arguments(const std::filesystem::path& file, bool open_mpi) {
+std::vector<std::string> hostfile_arguments(const std::vector<Host>& hosts,
+                                            const std::filesystem::path& folder, bool open_mpi) {
+  if (folder.empty())
+    throw Error(ErrorKind::disk,
+                "no folder can be made for the job, and so no list of hosts for mpirun", "",
+                "free some space, or choose an --out that can be written");
+  const std::filesystem::path file = folder / "hosts";
+  files::write_atomically(file, hostfile_text(hosts, open_mpi));
   return {open_mpi ? "--hostfile" : "-f", file.string()};
 }
 

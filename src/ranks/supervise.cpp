@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <utility>
@@ -214,11 +213,10 @@ Ended wait_for(pid_t child, const sigset_t& handled, const JobStart& job,
 // mpirun with all that it is told; the texts are in `words`, which outlive the call of exec.
 std::vector<std::string> command_of(const JobStart& job, const fs::path& folder) {
   std::vector<std::string> words = {job.mpirun};
-  if (!job.hosts.empty() && !folder.empty()) {
+  if (!job.hosts.empty()) {
     const bool open_mpi = is_open_mpi(job.mpirun);
-    const fs::path file = folder / "hosts";
-    std::ofstream(file) << hostfile_text(job.hosts, open_mpi);
-    for (std::string& word : hostfile_arguments(file, open_mpi)) words.push_back(std::move(word));
+    for (std::string& word : hostfile_arguments(job.hosts, folder, open_mpi))
+      words.push_back(std::move(word));
     // Open MPI brings only its own variables to other hosts; MPICH brings all.
     for (char** entry = environ; open_mpi && *entry; ++entry)
       if (const std::string_view variable = *entry; variable.starts_with("TESSERA_"))

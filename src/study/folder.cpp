@@ -86,6 +86,15 @@ void make_study_folder(const fs::path& folder) {
                 folder.string(), "choose another folder with --out");
 }
 
+void make_run_folder(const fs::path& folder) {
+  remove_or_fail(folder);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error)
+    throw Error(ErrorKind::disk, "cannot make the run's folder: " + error.message(),
+                folder.string(), "free some space, or choose another folder with --out");
+}
+
 void check_forgettable(const fs::path& folder) {
   if (is_study(folder)) return;
   std::error_code error;

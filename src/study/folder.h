@@ -15,6 +15,10 @@ namespace tessera::study {
 // Error(disk) where it cannot be made.
 void make_study_folder(const std::filesystem::path& folder);
 
+// The folder of one run, empty: what an earlier try left is removed, so that no run is taken for
+// another one. Error(disk) where that cannot be done.
+void make_run_folder(const std::filesystem::path& folder);
+
 // Error(usage) where --fresh would remove what no study made: it has names of a study's files, but
 // no study.db.
 void check_forgettable(const std::filesystem::path& folder);

@@ -183,11 +183,7 @@ class Engine {
     const config::StudyPart& part = file_.parts[point.part];
     const fs::path folder = folder_ / run.folder;
     RunRow& row = rows_[run.identity];
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
-    fs::create_directories(folder, ignored);
-    if (!fs::is_directory(folder, ignored))
-      throw Error(ErrorKind::disk, "cannot make the run's folder", folder.string());
+    make_run_folder(folder);
     ChildOptions child;
     child.study = mark_of(folder_);
     child.folder = folder;

@@ -208,8 +208,14 @@ void settle_algorithms(Choices* own, const std::function<void()>& choose, const 
   const std::vector<Choices> all = agree_on_choices(ranks, own, found.tables);
   ranks.together([&] {
     if (!ranks.first() || all.empty()) return;
+    const fs::path aside = folder / "algorithms.old.json";
     std::error_code error;
-    if (!found.problem.empty()) fs::rename(path, folder / "algorithms.old.json", error);
+    if (!found.problem.empty()) fs::rename(path, aside, error);
+    if (error)
+      throw Error(ErrorKind::disk,
+                  fmt::format("cannot be used ({}), and cannot be set aside as {}: {}",
+                              found.problem, aside.string(), error.message()),
+                  path.string(), "move it away yourself: algorithms are then chosen anew");
     files::write_atomically(path, to_text(all));
   });
 }

@@ -209,7 +209,11 @@ FolderLock::~FolderLock() {
 void FolderLock::take(const fs::path& folder) {
   if (descriptor_ >= 0) return;
   const int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (opened < 0 && (errno == ENOENT || errno == ENOTDIR)) return;
+  if (opened < 0 && errno == ENOENT) return;
+  if (opened < 0 && errno == ENOTDIR)
+    throw Error(ErrorKind::disk,
+                "expected a folder for the run, found a file in its place or on the way to it",
+                folder.string(), "choose another folder with --out");
   if (opened < 0) files::fail_disk(folder, "open the run folder", errno);
   // A reader that asks whether a run is alive holds the lock for an instant.
   for (int tries = 0; ::flock(opened, LOCK_EX | LOCK_NB) != 0; ++tries) {

@@ -384,10 +384,10 @@ int train(const config::Config& config, const TrainOptions& options, comm::Comm*
   try {
     return Trainer(config, options, world).run();
   } catch (Error& error) {
-    // Whichever small file met the full disk first: say how full it is.
+    // Whichever small file met the full disk first: say how full it is. A disk with room was none.
     const bool told = error.message.find("are free") != error.message.npos;
     if (const auto room = files::free_bytes(config.run.out);
-        error.kind == ErrorKind::disk && !told && room)
+        error.kind == ErrorKind::disk && !told && room && *room < 100'000'000)
       error.and_also(fmt::format("{} MB are free at the run folder", *room / 1'000'000));
     throw;
   }

@@ -187,17 +187,21 @@ std::string step_line(const report::StepMetrics& m, std::int64_t total) {
         "step {:>6}/{} | skipped: loss {} and gradient norm {} are not both finite; nothing was "
         "changed",
         m.step, total, m.loss, std::abs(m.grad_norm));
-  // The breakdown may be that of an earlier step: its parts are shares of that one.
-  const report::Breakdown& b = m.breakdown;
-  const double share = 100 / std::max(1e-9, b.compute + b.comm_exposed + b.wait + b.data + b.host);
-  return fmt::format(
+  const std::string line = fmt::format(
       "step {:>6}/{} | loss {:.3f} | top1 {:.1f}% | gnorm {:.2f} | lr {:.1e} | {:.1f} ms | {} "
-      "img/s | {:.0f}% of peak | "
-      "comp {:.0f} comm {:.0f} wait {:.0f} data {:.0f}{} %",
+      "img/s | {:.0f}% of peak",
       m.step, total, m.loss, m.top1 * 100, m.grad_norm, m.lr, m.step_ms,
-      report::per_second(m.images_per_s), m.mfu * 100, b.compute * share, b.comm_exposed * share,
-      b.wait * share, b.data * share,
-      b.host * share < 0.5 ? "" : fmt::format(" host {:.0f}", b.host * share));
+      report::per_second(m.images_per_s), m.mfu * 100);
+  // The breakdown may be that of an earlier step: its parts are shares of that one. A run that goes
+  // on has none before its first sampled step.
+  const report::Breakdown& b = m.breakdown;
+  const double all = b.compute + b.comm_exposed + b.wait + b.data + b.host;
+  if (all <= 0) return line;
+  const double share = 100 / all;
+  return line +
+         fmt::format(" | comp {:.0f} comm {:.0f} wait {:.0f} data {:.0f}{} %", b.compute * share,
+                     b.comm_exposed * share, b.wait * share, b.data * share,
+                     b.host * share < 0.5 ? "" : fmt::format(" host {:.0f}", b.host * share));
 }
 
 std::string eval_line(std::int64_t epoch, const Score& s, const Progress& progress) {

@@ -42,6 +42,8 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"train" + tiny + "--steps 1 --init " + s + "/broken.safetensors --fresh --out " + s + "/x",
        4, "broken.safetensors"},
       {"train" + tiny + "--steps 1 --out /dev/null/run", 9, "/dev/null/run"},
+      {"train" + tiny + "--steps 1 --out " + s + "/note.txt", 9,
+       "note.txt: expected a folder for the run, found a file"},
       {"train" + tiny +
            "--steps 50 --set optim.name=sgd --lr 1000 --set lr.schedule=constant --fresh --out " +
            s + "/nan",
@@ -56,6 +58,8 @@ TEST(Cli, BadInputIsRefusedWithItsExitCode) {
       {"predict --weights " + w + " " + s + "/broken.png", 3, "broken.png"},
       {"predict --weights " + w + " " + s + "/note.txt", 3, "note.txt"},
       {"predict --weights " + w + " " + s + "/none.png", 3, "none.png"},
+      {"predict --weights " + w + " " + s, 3, "name a file in it"},
+      {"predict --weights " + s + "/broken.png " + s + "/note.txt", 4, "no safetensors file"},
       {"predict --weights " + w + " " + s + "/none.png " + golden + "disc.png " + s +
            "/broken.png " + s + "/note.txt",
        3, "note.txt"},  // all that is wrong, not only the first

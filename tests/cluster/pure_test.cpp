@@ -6,6 +6,8 @@
 #include "config/flags.h"
 #include "config/reader.h"
 #include "config/shrink.h"
+#include "files/scratch.h"
+#include "files/text.h"
 #include "ranks/hang_dump.h"
 #include "ranks/hosts.h"
 #include "ranks/restart.h"
@@ -90,6 +92,20 @@ TEST(Hosts, BothForms) {
   EXPECT_EQ(run::slots_of(hosts), 8);
   EXPECT_EQ(run::read_hosts(run::hostfile_text(hosts, true), "h"), hosts);
   EXPECT_EQ(run::read_hosts(run::hostfile_text(hosts, false), "h"), hosts);
+}
+
+// Without its list mpirun would start all ranks on this host.
+TEST(Hosts, AListThatCannotBeWrittenIsSaid) {
+  const Scratch scratch;
+  const std::vector<run::Host> hosts = {{"node1", 2}, {"node2", 2}};
+  const std::vector<std::string> words = run::hostfile_arguments(hosts, scratch.folder(), true);
+  ASSERT_EQ(words.size(), 2u);
+  EXPECT_EQ(run::read_hosts(files::read_text(words[1]), "h"), hosts);
+  for (const std::filesystem::path& folder :
+       {std::filesystem::path(), scratch / "nowhere", std::filesystem::path("/proc/self")}) {
+    const Error error = error_of([&] { run::hostfile_arguments(hosts, folder, true); });
+    EXPECT_EQ(error.kind, ErrorKind::disk) << folder << ": " << error.what();
+  }
 }
 
 TEST(Hosts, WhatCannotBeReadIsSaidWithItsLine) {

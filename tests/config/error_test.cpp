@@ -8,6 +8,7 @@
 #include <random>
 
 #include "config/corpus.h"
+#include "config/flags.h"
 #include "config/print.h"
 #include "config/reader.h"
 
@@ -139,6 +140,18 @@ TEST(Hostile, Files) {
   EXPECT_NE(says((dir / "none.toml").string()).find("none.toml: there is no such file"),
             std::string::npos);
   EXPECT_NE(says(dir.string()).find("expected a TOML file, found a folder"), std::string::npos);
+  // A file that cannot be seen may be there.
+  std::filesystem::create_symlink("circle.toml", dir / "circle.toml");
+  EXPECT_NE(says((dir / "circle.toml").string()).find("cannot be looked at: Too many levels"),
+            std::string::npos);
+  const std::string hidden = "init=" + (dir / "circle.toml").string();
+  try {
+    load(std::nullopt, {from_set("model." + hidden), from_set("run.steps=1")}, Purpose::check);
+    ADD_FAILURE() << "weights that cannot be seen were accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("cannot be looked at: Too many levels"), std::string::npos)
+        << e.what();
+  }
   EXPECT_NE(says("").find("empty"), std::string::npos);
   EXPECT_NE(says("/dev/zero").find("larger than 1 MiB"), std::string::npos);
   EXPECT_EQ(says("/dev/null"), "(accepted)");

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <map>
 #include <set>
@@ -60,6 +61,26 @@ TEST(Folder, OwnSplitsAndEveryImageIsItself) {
   EXPECT_EQ(image_folder(scratch.folder(), Split::test, {})->size(), 3);
   fs::remove_all(scratch / "test/ant");  // a class that is not tested
   EXPECT_EQ(counts(*image_folder(scratch.folder(), Split::test, {})), (std::map<int, int>{{1, 2}}));
+}
+
+// A class that cannot be looked at is no reason to train without it.
+TEST(Folder, AClassBehindALockedDoorIsSaid) {
+  const Scratch scratch;
+  for (const char* name : {"ant", "cat", "elsewhere/dog"}) write_class(scratch / name, 2);
+  const fs::path closed = scratch / "elsewhere", set = scratch / "set";
+  fs::create_directories(set);
+  for (const char* name : {"ant", "cat"}) fs::rename(scratch / name, set / name);
+  fs::create_directory_symlink(closed / "dog", set / "dog");
+  EXPECT_EQ(folders_in(set), (std::vector<std::string>{"ant", "cat", "dog"}));
+  fs::permissions(scratch.folder(), fs::perms::all);
+  fs::permissions(closed, fs::perms::none);
+  const bool root = ::geteuid() == 0;  // who may look everywhere: be nobody meanwhile
+  ASSERT_TRUE(!root || ::seteuid(65534) == 0);
+  const Error error = error_of([&] { folders_in(set); });
+  ASSERT_TRUE(!root || ::seteuid(0) == 0);
+  fs::permissions(closed, fs::perms::owner_all);
+  EXPECT_EQ(error.kind, ErrorKind::data) << error.what();
+  EXPECT_NE(error.where.find("dog"), std::string::npos) << error.what();
 }
 
 TEST(Folder, ChannelsAreConverted) {

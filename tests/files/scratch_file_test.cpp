@@ -29,6 +29,17 @@ Bytes read(const ScratchFile& file, std::int64_t place, std::size_t n) {
   return out;
 }
 
+// A user who may not write is told what to do, and nothing about the room on the disk.
+TEST(Disk, AFolderThatMayNotBeWrittenIsNoFullDisk) {
+  for (const int problem : {EACCES, EPERM, EROFS}) {
+    const Error error = error_of([&] { fail_disk("/somewhere/run", "create a file", problem); });
+    EXPECT_NE(error.hint.find("writable"), std::string::npos) << error.what();
+    EXPECT_EQ(error.message.find("free"), std::string::npos) << error.what();
+  }
+  const Error full = error_of([&] { fail_disk("/", "create a file", ENOSPC); });
+  EXPECT_NE(full.hint.find("free some space"), std::string::npos) << full.what();
+}
+
 TEST(ScratchFile, GivesBackWhatWasWrittenAndHasNoName) {
   const Scratch scratch;
   ScratchFile file(scratch.folder());

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "base/check.h"
 #include "page/compare_runs.h"
@@ -281,6 +282,31 @@ TEST_F(Face, AnyNumberOfRunsStandBesideEachOther) {
   EXPECT_TRUE(has(lines, "differs: optim.lr: 0.001 | 0.002 | 0.004")) << lines;
   EXPECT_TRUE(has(lines, "top-1 after the last epoch: 50.00% | 50.00% | 50.00%")) << lines;
   EXPECT_TRUE(fs::exists(folder_ / "out/data/comparison.csv"));
+}
+
+// Folders without --out are named after what was asked for, so that they begin alike.
+TEST_F(Face, RunsWithLongNamesCanBeToldApart) {
+  std::vector<Study> runs;
+  const std::string before = "vit_micro-synthetic-train_size4096-test_size1024-";
+  for (const char* name : {"accumulate4-pp2-np2", "dp2-tp2-np4", "dp2-np2-é"}) {
+    write_run(folder_ / (before + name), 0.001);
+    runs.push_back(study_of(folder_ / (before + name)));
+    RunRecord& r = *runs.back().parts[0].points[0].repeats[0].record;
+    const bool pipeline = has(name, "pp2");
+    r.layout = pipeline ? "pp2 1f1b" : "dp2";
+    r.settings.insert(r.settings.end(), {{"parallel.pp", pipeline ? "2" : "1"},
+                                         {"parallel.schedule", "1f1b"},
+                                         {"parallel.segments", "1"}});
+  }
+  const std::string page = text_of(write_runs_beside(runs, (folder_ / "out").string()));
+  std::set<std::string> legend;
+  for (const Element& e : parse_xml(text_of((folder_ / "out/figures/compare-loss.svg").string())))
+    for (const auto& [name, value] : e.attributes)
+      if (name == "class" && has(value, "fg-legend"))
+        legend.insert(e.text.substr(e.text.rfind('-', e.text.size() - 5)));
+  EXPECT_EQ(legend, (std::set<std::string>{"-pp2-np2", "-tp2-np4", "-np2-é"}));
+  EXPECT_TRUE(has(page, "layout") && !has(page, "parallel.schedule"))
+      << "the schedule of a run without a pipeline is no difference";
 }
 
 TEST_F(Face, MarkdownHasTheTilesTheTablesAndTheFigures) {

@@ -185,6 +185,23 @@ TEST(Algorithms, ADamagedFileIsSetAsideWithANote) {
   EXPECT_EQ(read_algorithms(folder.text()).tables.size(), 1u);
 }
 
+// A note promises that the file is kept: it is not written over.
+TEST(Algorithms, ADamagedFileThatCannotBeSetAsideStays) {
+  const Folder folder;
+  const std::string damaged = "{\"version\": 1, \"tables\": 3}";
+  files::write_atomically(folder.path / algorithms_file, damaged);
+  fs::create_directories(folder.path / "algorithms.old.json" / "in the way");
+  Library library(table("one"));
+  try {
+    library.settle(folder.path, true);
+    ADD_FAILURE() << "it was written over";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind, ErrorKind::disk) << error.what();
+    EXPECT_TRUE(has(error.what(), "algorithms.old.json")) << error.what();
+  }
+  EXPECT_EQ(folder.text(), damaged);
+}
+
 TEST(Algorithms, WithoutChoicesThereIsNoFile) {
   const Folder folder;
   for (const bool resumed : {false, true}) {

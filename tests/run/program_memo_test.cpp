@@ -25,7 +25,8 @@ run::GlobalProgram of_size(int eqns) {
 }
 
 run::ProgramKey key_of(int seed) {
-  run::ProgramKey key{{}, {}, run::Goal::train, {8}, run::Weights::live};
+  run::ProgramKey key;
+  key.micro = {8};
   key.config.run.seed = seed;
   return key;
 }
@@ -135,6 +136,30 @@ TEST(ProgramMemo, DevicesThatDifferRunOneProgram) {
   c.run.device = "cuda,cpu";
   EXPECT_EQ(windows(cuts), windows(plan::Target{}));
   EXPECT_GT(windows(cuts), 0);
+}
+
+// Threads of one process may have cards of one name that take different windows: neither gets the
+// program of the other, whoever asks first.
+TEST(ProgramMemo, CardsOfOneNameThatDifferHaveTheirOwnPrograms) {
+  config::Config c = two_ranks();
+  c.model = models::preset("swin_micro");
+  plan::Target cuts, refuses, never;
+  cuts.device = refuses.device = never.device = "card";
+  cuts.cuts_windows = [](const ir::Attention&, const ir::Type&) { return true; };
+  refuses.cuts_windows = [](const ir::Attention&, const ir::Type&) { return false; };
+  const auto windows = [&](const plan::Target& target) {
+    const ir::Program p = run::compile(c, run::Goal::evaluate, {8}, target).program;
+    return std::count_if(p.eqns.begin(), p.eqns.end(),
+                         [](const ir::Eqn& e) { return e.op == ir::Op::window; });
+  };
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_GT(windows(never), 0);
+    EXPECT_EQ(windows(cuts), 0);
+    EXPECT_EQ(windows(refuses), windows(never));
+  }
+  c.run.seed = 2;  // another key: now the one that refuses asks first
+  EXPECT_GT(windows(refuses), 0);
+  EXPECT_EQ(windows(cuts), 0);
 }
 
 // A program that was kept is the one that a compiler without a memory makes.

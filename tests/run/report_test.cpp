@@ -220,6 +220,8 @@ TEST(TrainReport, SharesOfAStepAddUp) {
   EXPECT_NE(run::step_line(m, 5).find("comp 15 comm 20 wait 10 data 5 host 50 %"),
             std::string::npos)
       << run::step_line(m, 5);
+  m.breakdown = {};  // no step has been sampled yet
+  EXPECT_EQ(run::step_line(m, 5).find("comp"), std::string::npos) << run::step_line(m, 5);
 }
 
 TEST(TrainReport, MemoryIsThatOfTheRankWithTheMost) {

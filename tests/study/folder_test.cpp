@@ -190,6 +190,29 @@ TEST(Folder, WhatCannotBeRemovedIsSaid) {
   EXPECT_TRUE(fs::exists(scratch / "study.db"));
 }
 
+// A run that starts in what another one left would pass for finished.
+TEST(Folder, ARunStartsInAnEmptyFolderOrNotAtAll) {
+  const Scratch scratch;
+  const fs::path run = scratch / "runs/a/r0-0123456789abcdef";
+  make_run_folder(run);
+  std::ofstream(run / "summary.json") << "{}";
+  make_run_folder(run);
+  EXPECT_TRUE(fs::is_empty(run));
+  std::ofstream(run / "summary.json") << "{}";
+  fs::permissions(run, fs::perms::owner_read | fs::perms::owner_exec);
+  const bool root = ::geteuid() == 0;
+  if (root) {
+    ASSERT_EQ(::chown(run.c_str(), nobody, nobody), 0);
+    ASSERT_EQ(::seteuid(nobody), 0);
+  }
+  const Error error = error_of([&] { make_run_folder(run); });
+  ASSERT_TRUE(!root || ::seteuid(0) == 0);
+  fs::permissions(run, fs::perms::owner_all);
+  EXPECT_EQ(error.kind, ErrorKind::disk) << error.what();
+  EXPECT_FALSE(error.hint.empty());
+  EXPECT_TRUE(fs::exists(run / "summary.json"));
+}
+
 // The file said this then, and this version does not understand it.
 TEST(Folder, AStudyWhoseClaimsCannotBeReadHasAPage) {
   const Scratch scratch;

@@ -312,6 +312,8 @@ StudyFile study_from_text(std::string_view text, const std::string& file) {
 StudyFile read_study(const std::string& path) {
   std::error_code error;
   const auto status = fs::status(path, error);
+  if (status.type() == fs::file_type::none)
+    refuse_study(path, "the file cannot be looked at: " + error.message());
   if (!fs::exists(status)) refuse_study(path, "there is no such file");
   if (!fs::is_regular_file(status))
     refuse_study(path, "expected a study's TOML file, found something else");

@@ -123,6 +123,23 @@ void Canvas::spot(double x, double y, int colour, const std::string& tip) {
       colour % kColours, x - 5, y, escape(tip));
 }
 
+// Runs that are named after their settings begin alike: then it is the ends of their names that
+// tell them apart.
+static std::string legend_name(const std::vector<Canvas::Key>& keys, const std::string& name,
+                               std::size_t most) {
+  const std::string begin = shorten(name, most);
+  if (std::none_of(keys.begin(), keys.end(), [&](const Canvas::Key& other) {
+        return other.name != name && shorten(other.name, most) == begin;
+      }))
+    return begin;
+  std::string_view end = name;
+  const auto inside_letter = [&] {
+    return !end.empty() && (static_cast<unsigned char>(end.front()) >> 6) == 2;
+  };
+  while (columns_of(end) + 1 > static_cast<double>(most) || inside_letter()) end.remove_prefix(1);
+  return "…" + shorten(end, most);
+}
+
 void Canvas::legend(const std::vector<Key>& keys, double left) {
   if (keys.empty()) return;
   const double room = width_ - 12;
@@ -130,7 +147,7 @@ void Canvas::legend(const std::vector<Key>& keys, double left) {
   double x = left;
   y_ += 12;
   for (const Key& key : keys) {
-    std::string said = shorten(key.name, std::min<std::size_t>(most, 44));
+    std::string said = legend_name(keys, key.name, std::min<std::size_t>(most, 44));
     while (columns_of(said) > static_cast<double>(most) && said.size() > 3)
       said = shorten(said, said.size() / 2);
     const double w = 34 + kLetter * columns_of(said);
