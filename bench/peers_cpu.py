@@ -27,6 +27,7 @@ import importlib.util
 import io
 import itertools
 import json
+import multiprocessing
 import pathlib
 import platform
 import statistics
@@ -52,6 +53,11 @@ def model_of(name):
             image_size=32, patch_size=4, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768,
             num_classes=10)
     return getattr(torchvision.models, name)()
+
+
+def prepare(options):
+    torch.set_num_threads(options.threads)
+    warnings.filterwarnings("ignore")
 
 
 class TooSlow(Exception):
@@ -167,7 +173,8 @@ def best_of_torch(options, name, batch, dtype, what, most=2):
         title = setting_name(setting)
         try:
             step = torch_step(name, batch, what, **setting)
-            longest = 2 * found[0][0] if found else float("inf")
+            # What is compiled may need more than two steps to be fast.
+            longest = 2 * found[0][0] if found and not setting.get("compiled") else float("inf")
             seconds = median_seconds(step, options.seconds / 2, longest)
         except Exception as error:  # whatever a backend refuses, the others go on
             lines = str(error).splitlines() or [type(error).__name__]
@@ -222,20 +229,56 @@ def onnxruntime_step(name, batch, threads, dtype):
     return lambda: session.run(None, {"x": data})
 
 
-def peers_of(options, name, batch, dtype, what):
-    def takes_part(module):
-        return module in options.peers.split(",") and importlib.util.find_spec(module)
-
-    steps = best_of_torch(options, name, batch, dtype, what) if takes_part("torch") else {}
+def steps_of(module, options, name, batch, dtype, what):
+    """The steps of one peer by name; none where it does not do the case."""
+    if module == "torch":
+        return best_of_torch(options, name, batch, dtype, what)
     if what != "infer":
-        return steps
-    if dtype != "int8" and takes_part("openvino"):
-        steps["openvino"] = openvino_step(name, batch, dtype, options.threads)
-    fast_math = dtype == "bf16" and platform.machine() == "aarch64"
-    if ((dtype != "bf16" or fast_math) and takes_part("onnxruntime")
-            and importlib.util.find_spec("onnx")):
-        steps["onnxruntime"] = onnxruntime_step(name, batch, options.threads, dtype)
-    return steps
+        return {}
+    if module == "openvino":
+        return {} if dtype == "int8" else {module: openvino_step(name, batch, dtype,
+                                                                 options.threads)}
+    fast_math = dtype != "bf16" or platform.machine() == "aarch64"
+    if not fast_math or not importlib.util.find_spec("onnx"):
+        return {}
+    return {module: onnxruntime_step(name, batch, options.threads, dtype)}
+
+
+def serve(pipe, module, options, case):
+    """A peer in a process of its own: says what it has, then measures what it is asked for."""
+    prepare(options)
+    name, batch, dtype, what = case.split(":")
+    steps = steps_of(module, options, name, int(batch), dtype, what)
+    pipe.send(list(steps))
+    while who := pipe.recv():
+        pipe.send(median_seconds(steps[who], options.seconds))
+
+
+class Peers:
+    """Processes that keep out of each other's way: threads of one peer, pinned by it, would make
+    another one slower (PyTorch by a quarter, beside OpenVINO on two cores)."""
+
+    def __init__(self, options, case):
+        self.pipes, self.processes = {}, []
+        spawn = multiprocessing.get_context("spawn")
+        for module in options.peers.split(","):
+            if not importlib.util.find_spec(module):
+                continue
+            pipe, theirs = spawn.Pipe()
+            process = spawn.Process(target=serve, args=(theirs, module, options, case))
+            process.start()
+            theirs.close()
+            self.processes.append((process, pipe))
+            self.pipes.update(dict.fromkeys(pipe.recv(), pipe))
+
+    def seconds(self, who):
+        self.pipes[who].send(who)
+        return self.pipes[who].recv()
+
+    def stop(self):
+        for process, pipe in self.processes:
+            pipe.send(None)
+            process.join()
 
 
 def tessera(options, name, batch, dtype, what):
@@ -255,21 +298,22 @@ def tessera(options, name, batch, dtype, what):
 def measure(options, case):
     name, batch, dtype, what = case.split(":")
     batch = int(batch)
-    peers, rows, flops = peers_of(options, name, batch, dtype, what), [], 0
+    peers, rows, flops = Peers(options, case), [], 0
     for number in range(options.rounds):
         row = {}
-        for who in (list(peers) + ["tessera"])[::1 if number % 2 else -1]:
+        for who in (list(peers.pipes) + ["tessera"])[::1 if number % 2 else -1]:
             if who == "tessera":
                 found = tessera(options, name, batch, dtype, what)
                 row[who] = found["ms"]["median"] / 1e3
                 flops = found["gflops"] * row[who]
             else:
-                row[who] = median_seconds(peers[who], options.seconds)
+                row[who] = peers.seconds(who)
         rows.append(row)
+    peers.stop()
     best = [min(seconds for who, seconds in row.items() if who != "tessera") / row["tessera"]
             for row in rows]
     shown = {who: flops / statistics.median(row[who] for row in rows)
-             for who in ["tessera", *peers]}
+             for who in ["tessera", *peers.pipes]}
     ours_ms = statistics.median(row["tessera"] for row in rows) * 1e3
     print(f"| {name} b{batch} {dtype} {what} | {ours_ms:.1f} | {shown.pop('tessera'):.0f} | "
           + ", ".join(f"{who} {rate:.0f}" for who, rate in shown.items())
@@ -293,8 +337,7 @@ def main():
                         help="try torch.compile, which takes minutes for a training step")
     parser.add_argument("--tessera", default=str(ROOT / "build/tessera"))
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    warnings.filterwarnings("ignore")
+    prepare(options)
     versions = [f"torch {torch.__version__}"]
     for module in ("openvino", "onnxruntime"):
         if importlib.util.find_spec(module):

@@ -1,6 +1,9 @@
 #include "study/folder.h"
 
+#include <chrono>
 #include <string_view>
+#include <system_error>
+#include <thread>
 
 #include "base/check.h"
 #include "study/child.h"
@@ -26,9 +29,16 @@ void end_what_runs(const fs::path& folder, double grace) {
   }
 }
 
+// A rank of an earlier try that is still ending may write there for a moment.
 void remove_or_fail(const fs::path& path) {
+  constexpr int tries = 10;
   std::error_code error;
-  fs::remove_all(path, error);
+  for (int i = 0; i < tries; ++i) {
+    fs::remove_all(path, error);
+    if (error != std::errc::directory_not_empty && error != std::errc::device_or_resource_busy)
+      break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
   if (error)
     throw Error(ErrorKind::disk, "cannot be removed: " + error.message(), path.string(),
                 "remove it, or choose another folder with --out");

@@ -384,7 +384,8 @@ int train(const config::Config& config, const TrainOptions& options, comm::Comm*
   try {
     return Trainer(config, options, world).run();
   } catch (Error& error) {
-    // Whichever small file met the full disk first: say how full it is. A disk with room was none.
+    // Whichever small file met the full disk first: say how full it is. Where there is room, it was
+    // not the disk.
     const bool told = error.message.find("are free") != error.message.npos;
     if (const auto room = files::free_bytes(config.run.out);
         error.kind == ErrorKind::disk && !told && room && *room < 100'000'000)

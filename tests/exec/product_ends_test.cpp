@@ -3,12 +3,15 @@
 // bits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "exec/cpu/gemm/gemm.h"
@@ -162,28 +165,96 @@ TEST(ProductEnds, TileLowHasTheBitsOfTile) {
   if (micro.end) micro.end();
 }
 
-TEST(ProductEnds, BothF32MicroKernelsHaveTheSameBits) {
+// A product of f32 by the micro-kernel in use; turned: lanes of both factors lie side by side.
+struct F32Product {
+  int64_t m, n, k;
+  bool turned;
+  std::vector<float> a, b, c;
+  float alpha = 1, beta = 0;
+
+  F32Product(int64_t rows, int64_t columns, int64_t length, bool sides, std::mt19937& random)
+      : m(rows),
+        n(columns),
+        k(length),
+        turned(sides),
+        a(numbers<float>(m * k, random)),
+        b(numbers<float>(k * n, random)),
+        c(numbers<float>(m * n, random)) {}
+
+  int64_t rs_a() const { return turned ? 1 : k; }
+  int64_t cs_a() const { return turned ? m : 1; }
+  std::vector<float> plain(void* room) const {
+    std::vector<float> to = c;
+    exec::cpu::gemm<float>(m, n, k, alpha, a.data(), rs_a(), cs_a(), b.data(), turned ? n : 1,
+                           turned ? 1 : k, beta, to.data(), n, 1, room);
+    return to;
+  }
+  // B packed in tasks of so many columns and rows.
+  std::vector<float> packed(int64_t columns, int64_t rows, void* room) const {
+    const Bytes panels =
+        bytes(sizeof(float) * static_cast<std::size_t>(exec::cpu::packed_b_elements<float>(k, n)));
+    float* const to_panels = reinterpret_cast<float*>(panels.get());
+    for (int64_t n0 = 0; n0 < n; n0 += columns)
+      for (int64_t k0 = 0; k0 < k; k0 += rows)
+        exec::cpu::gemm_pack_b<float>(k, n0, std::min(columns, n - n0), b.data(), turned ? n : 1,
+                                      turned ? 1 : k, to_panels, {k0, rows});
+    std::vector<float> to = c;
+    exec::cpu::gemm_packed<float>(m, n, k, a.data(), rs_a(), cs_a(), {to_panels, k, 0, 0}, beta,
+                                  to.data(), n, room);
+    return to;
+  }
+  friend std::ostream& operator<<(std::ostream& out, const F32Product& p) {
+    return out << p.m << " x " << p.n << " x " << p.k << (p.turned ? ", turned" : "") << ", alpha "
+               << p.alpha << ", beta " << p.beta;
+  }
+};
+bool same_bits(const std::vector<float>& x, const std::vector<float>& y) {
+  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+}
+
+class F32Products : public ::testing::Test {
+ protected:
+  void TearDown() override { exec::cpu::use_vector_f32(false); }
+
+  // 300 rows of k 384 and 1,100 are more than one block of A.
+  template <class Body>
+  void for_products(const Body& body) {
+    std::mt19937 random(10);
+    for (const int64_t m : {1, 6, 13, 300})
+      for (const int64_t n : {1, 16, 45, 147})
+        for (const int64_t k : {1, 2, 33, 384, 1100})
+          for (const bool turned : {false, true}) body(F32Product(m, n, k, turned, random));
+  }
+  Bytes room = bytes(exec::cpu::gemm_scratch_bytes);
+};
+
+TEST_F(F32Products, HaveTheSameBitsByBothMicroKernels) {
   if (!exec::cpu::machine_f32()) GTEST_SKIP() << "vectors are all that this machine has";
-  std::mt19937 random(10);
-  for (const int64_t m : {1, 6, 13, 300})
-    for (const int64_t n : {1, 16, 45})
-      for (const int64_t k : {1, 2, 33, 64, 500})
-        for (const bool turned : {false, true}) {  // lanes lie side by side, or their numbers do
-          const std::vector<float> a = numbers<float>(m * k, random),
-                                   b = numbers<float>(k * n, random);
-          const Bytes room = bytes(exec::cpu::gemm_scratch_bytes);
-          std::vector<float> best(static_cast<std::size_t>(m * n)), vectors = best;
-          const auto multiply = [&](std::vector<float>& c) {
-            exec::cpu::gemm<float>(m, n, k, 1, a.data(), turned ? 1 : k, turned ? m : 1, b.data(),
-                                   turned ? 1 : n, turned ? k : 1, 0, c.data(), n, 1, room.get());
-          };
-          multiply(best);
-          exec::cpu::use_vector_f32(true);
-          multiply(vectors);
-          exec::cpu::use_vector_f32(false);
-          EXPECT_EQ(std::memcmp(best.data(), vectors.data(), best.size() * sizeof(float)), 0)
-              << m << " x " << n << " x " << k << (turned ? ", turned" : "");
-        }
+  for_products([&](F32Product p) {
+    for (const auto& [alpha, beta] : {std::pair(1.0f, 0.0f), {1.0f, 1.0f}, {0.5f, 2.0f}}) {
+      p.alpha = alpha;
+      p.beta = beta;
+      exec::cpu::use_vector_f32(false);
+      const std::vector<float> best = p.plain(room.get());
+      exec::cpu::use_vector_f32(true);
+      EXPECT_TRUE(same_bits(best, p.plain(room.get()))) << p;
+    }
+  });
+}
+
+TEST_F(F32Products, HaveTheSameBitsFromPackedPanels) {
+  for (const bool vectors : {false, true}) {
+    exec::cpu::use_vector_f32(vectors);
+    for_products([&](F32Product p) {
+      for (const float beta : {0.0f, 1.0f}) {
+        p.beta = beta;
+        const std::vector<float> plain = p.plain(room.get());
+        EXPECT_TRUE(same_bits(plain, p.packed(exec::cpu::panel_columns, p.k, room.get()))) << p;
+        EXPECT_TRUE(same_bits(plain, p.packed(p.n, exec::cpu::low_group, room.get()))) << p;
+        EXPECT_TRUE(same_bits(plain, p.packed(p.n, 2 * exec::cpu::low_group, room.get()))) << p;
+      }
+    });
+  }
 }
 
 }  // namespace

@@ -197,6 +197,13 @@ void pack_matrices(const Call& call, const Lowering& l, const Tensor& b, T* to) 
   });
 }
 
+void pack_either(const Call& call, const Lowering& l, const Tensor& b, std::byte* to) {
+  if (l.low)
+    pack_matrices<Low>(call, l, b, reinterpret_cast<Low*>(to));
+  else
+    pack_matrices<float>(call, l, b, reinterpret_cast<float*>(to));
+}
+
 bool by_tiles(const Call& call) {
   return call.threading != Threading::rows && call.threading != Threading::heads;
 }
@@ -302,10 +309,7 @@ void pack_contract(const Call& call) {
   if (call.in[0].dtype == ir::DType::i8) return pack_contract_i8(call);
   const Lowering& l = lowering_of(call);
   const Tensor& b = call.in[l.swapped ? 0 : 1];
-  if (l.low)
-    pack_matrices<Low>(call, l, b, reinterpret_cast<Low*>(call.packed));
-  else
-    pack_matrices<float>(call, l, b, reinterpret_cast<float*>(call.packed));
+  pack_either(call, l, b, call.packed);
 }
 
 void fast_contract(const Call& call) {
@@ -333,12 +337,11 @@ void fast_contract(const Call& call) {
   const Scratch need = scratch_of(l, direct);
   CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread,
         "contract: scratch too small");
-  if (!job.packed && shared.packed > 0) {
+  // In f32 where panels of B pass through the first-level cache; elsewhere it was not measured.
+  const bool packs = l.low || micro_f32().a_block > 0;
+  if (!job.packed && shared.packed > 0 && packs) {
     std::byte* const to = call.shared + shared.partials;
-    if (l.low)
-      pack_matrices<Low>(call, l, job.b, reinterpret_cast<Low*>(to));
-    else
-      pack_matrices<float>(call, l, job.b, reinterpret_cast<float*>(to));
+    pack_either(call, l, job.b, to);
     job.packed = to;
   }
   const bool turns = l.low ? takes_in_turn<Low>(call, job) : takes_in_turn<float>(call, job);

@@ -133,10 +133,9 @@ static std::string legend_name(const std::vector<Canvas::Key>& keys, const std::
       }))
     return begin;
   std::string_view end = name;
-  const auto inside_letter = [&] {
-    return !end.empty() && (static_cast<unsigned char>(end.front()) >> 6) == 2;
-  };
-  while (columns_of(end) + 1 > static_cast<double>(most) || inside_letter()) end.remove_prefix(1);
+  const auto inside_letter = [&] { return (static_cast<unsigned char>(end.front()) >> 6) == 2; };
+  while (!end.empty() && (columns_of(end) + 1 > static_cast<double>(most) || inside_letter()))
+    end.remove_prefix(1);
   return "…" + shorten(end, most);
 }
 

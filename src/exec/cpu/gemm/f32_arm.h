@@ -135,6 +135,7 @@ TESSERA_ARM_INLINE void f32_sums(std::int64_t k, const void* a, const void* b, f
       ".p2align 5\n"
       "1:\n"
       TESSERA_F32_EIGHT("0") TESSERA_F32_EIGHT("4") TESSERA_F32_EIGHT("8") TESSERA_F32_EIGHT("12")
+      ".if . - 1b - 16 * 216\n .error \"two numbers of k are not 216 bytes of code\"\n .endif\n"
       "add %[a], %[a], #768\n"
       "add %[b], %[b], #2048\n"
       "subs %[left], %[left], #16\n"
@@ -198,7 +199,8 @@ TESSERA_ARM_INLINE void put_six(const SixRows& x, float* to) {
   put(16, vtrn2q_f64(even45, odd01));
   put(20, vtrn2q_f64(odd23, odd45));
 }
-// `size` numbers of six rows into a panel; `next` rows are fetched meanwhile, where they are given.
+// `size` numbers of six rows into a panel; those `next` elements behind them are fetched meanwhile,
+// unless it is 0.
 TESSERA_ARM_INLINE void pack_six(const float* const* row, std::int64_t size, std::int64_t next,
                                  float* to) {
   std::int64_t p = 0;

@@ -47,9 +47,9 @@ inline void copy_rows(const Low* tile, std::int64_t rows, Low* to, std::int64_t 
     std::memcpy(to, tile, mmla_columns * sizeof(Low));
 }
 
-// The ends of a tile: its sums stay as they are, get an offset, or a scale or relu too, all three
-// as they lie in registers; rows get C of the steps before (`more`) or an addend; some of the
-// columns are missing (`part`).
+// The ends of a tile: its sums stay as they are (`bare`), get an offset, or a scale or relu too,
+// all three as they lie in registers; rows get C of the steps before (`more`) or an addend; some of
+// the columns are missing (`part`).
 enum class Ends { bare, plain, scaled, more, addend, more_and_addend, part };
 
 // C scale + offset of eight columns, `least` at least; where it is plain, C + offset.

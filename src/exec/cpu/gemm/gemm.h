@@ -38,8 +38,8 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const T* 
 // bits as gemm() gives. Elements are those of T.
 template <class T>
 std::int64_t packed_b_elements(std::int64_t k, std::int64_t n);
-// Columns [n0, n0 + n_size) of B, n0 a multiple of panel_columns, or some rows of them, which begin
-// at a multiple of low_group, as do those that follow them; tasks are independent.
+// Columns [n0, n0 + n_size) of B, n0 a multiple of panel_columns, or some rows of them: `first`
+// and, but for the last rows, `size` are multiples of low_group. Tasks are independent.
 struct PackedRows {
   std::int64_t first = 0, size = std::numeric_limits<std::int64_t>::max();  // as far as there are
 };

@@ -226,7 +226,7 @@ const Micro& vector_f32();                   // of any instruction set
 // were. Null: this machine has no instruction for it.
 using RoundLow = std::int64_t (*)(const float* x, Low* y, std::int64_t n);
 RoundLow machine_round();
-// bf16 packed for them by the instruction set in use (pack_low.cpp).
+// bf16 packed for them by the instruction set in use (low.cpp).
 struct LowPacks {
   Pack pairs_12, pairs_32;  // [k / 2][lanes][2]
   Pack quads_6, quads_16;   // [k / 4][lanes][4]

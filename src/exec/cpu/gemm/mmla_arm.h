@@ -100,6 +100,7 @@ inline constexpr int mmla_sums = mmla_rows * mmla_columns / 4;
         "1:\n"                                                                             \
         TESSERA_MMLA_FOUR(op, t, "0") TESSERA_MMLA_FOUR(op, t, "4")                        \
         TESSERA_MMLA_FOUR(op, t, "8") TESSERA_MMLA_FOUR(op, t, "12")                       \
+        ".if . - 1b - 16 * 120\n .error \"a group is not 120 bytes of code\"\n .endif\n"   \
         "add %[a], %[a], #768\n"                                                           \
         "add %[b], %[b], #2048\n"                                                          \
         "subs %[left], %[left], #16\n"                                                     \
@@ -236,10 +237,22 @@ inline void pack_rows_beside(const Lanes& l, Low* panels) {
                          .k_step = l.k_step},
                         panels + lane * l.pitch);
 }
+// One panel of columns that lie side by side (filters of a convolution). False: not such columns,
+// and nothing was done.
+inline bool pack_columns_beside(const Lanes& l, Low* to) {
+  if (l.used < mmla_columns || l.lane_step != 1 || l.k % 4 != 0 || l.padded != l.k) return false;
+  const Low* from = static_cast<const Low*>(l.from);
+  for (std::int64_t p = 0; p < l.k; p += 4, from += 4 * l.k_step, to += 4 * mmla_columns) {
+    const Low* const row[4] = {from, from + l.k_step, from + 2 * l.k_step, from + 3 * l.k_step};
+    for (int i = 0; i < 4; ++i) __builtin_prefetch(row[i] + 16 * l.k_step, 0, 2);
+    pack_four_rows(row, to);
+  }
+  return true;
+}
 inline void pack_mmla_columns(const Lanes& l, void* panel) {
   constexpr auto pairs = std::make_integer_sequence<int, mmla_columns / 2>();
   Low* const to = static_cast<Low*>(panel);
-  if (!pack_lanes(pairs, l, to)) low_packs().quads_16(l, panel);
+  if (!pack_lanes(pairs, l, to) && !pack_columns_beside(l, to)) low_packs().quads_16(l, panel);
 }
 
 }  // namespace tessera::exec::cpu
