@@ -83,7 +83,7 @@ void fail_disk(const fs::path& path, const char* verb, int problem, std::uint64_
   const bool refused = problem == EACCES || problem == EPERM || problem == EROFS;
   throw Error(ErrorKind::disk, text, path.string(),
               full      ? make_room
-              : refused ? "let this user read and write there, or choose another folder"
+              : refused ? "make it readable and writable for this user, or choose another folder"
                         : "");
 }
 
