@@ -27,35 +27,33 @@ std::vector<Finding> drawn_problems(const models::ModelConfig& m) {
 
 }  // namespace
 
+// Why it is not there, or cannot be looked at behind a folder that may not be entered; empty: it
+// is.
+static std::string missing(const std::filesystem::path& path, bool folder) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::none)
+    return "cannot be looked at: " + error.message();
+  if (folder) return std::filesystem::is_directory(status) ? "" : "there is no such folder";
+  return std::filesystem::exists(status) ? "" : "there is no such file or folder";
+}
+
 std::vector<Finding> outside_problems(const Config& c, const Source* source, bool look) {
   std::vector<Finding> out;
   if (source && source->kind == "synthetic") out = drawn_problems(c.model);
-  namespace fs = std::filesystem;
-  std::error_code error;
-  // Not there, or behind a folder that may not be entered.
-  const auto what_is_wrong = [&](const fs::file_status& status, const char* missing) {
-    return status.type() == fs::file_type::none ? "cannot be looked at: " + error.message()
-                                                : std::string(missing);
-  };
-  if (const fs::file_status status = look && source && !source->dir.empty()
-                                         ? fs::status(source->dir, error)
-                                         : fs::file_status(fs::file_type::directory);
-      !fs::is_directory(status))
-    out.push_back(
-        {{"data.source"},
-         fmt::format("data.source = \"{}\": {}", clean(c.data.source, 200),
-                     what_is_wrong(status, "there is no such folder")),
-         source->has_class_folders()
-             ? ""
-             : fmt::format("`tessera data get {} --out DIR` fetches the files", source->kind)});
-  if (const fs::file_status status = look && !c.init.empty()
-                                         ? fs::status(c.init, error)
-                                         : fs::file_status(fs::file_type::regular);
-      !fs::exists(status))
-    out.push_back({{"model.init"},
-                   fmt::format("model.init = \"{}\": {}", clean(c.init, 200),
-                               what_is_wrong(status, "there is no such file or folder")),
-                   "give weights that are there"});
+  if (look && source && !source->dir.empty())
+    if (const std::string why = missing(source->dir, true); !why.empty())
+      out.push_back(
+          {{"data.source"},
+           fmt::format("data.source = \"{}\": {}", clean(c.data.source, 200), why),
+           source->has_class_folders()
+               ? ""
+               : fmt::format("`tessera data get {} --out DIR` fetches the files", source->kind)});
+  if (look && !c.init.empty())
+    if (const std::string why = missing(c.init, false); !why.empty())
+      out.push_back({{"model.init"},
+                     fmt::format("model.init = \"{}\": {}", clean(c.init, 200), why),
+                     "give weights that are there"});
   return out;
 }
 

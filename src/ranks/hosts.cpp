@@ -163,8 +163,8 @@ bool is_open_mpi(const std::string& mpirun) {
          });
 }
 
-std::vector<std::string> hostfile_arguments(const std::vector<Host>& hosts,
-                                            const std::filesystem::path& folder, bool open_mpi) {
+std::vector<std::string> write_hostfile(const std::vector<Host>& hosts,
+                                        const std::filesystem::path& folder, bool open_mpi) {
   if (folder.empty())
     throw Error(ErrorKind::disk,
                 "no folder can be made for the job, and so no list of hosts for mpirun", "",

@@ -31,12 +31,12 @@ int slots_of(const std::vector<Host>& hosts);
 std::string hostfile_text(const std::vector<Host>& hosts, bool open_mpi);
 std::string names_of(const std::vector<Host>& hosts);  // "node1, node2"
 
-// Arguments for the mpirun of this build: Open MPI's and MPICH's differ.
+// Whether it is Open MPI's mpirun: its arguments and MPICH's differ.
 bool is_open_mpi(const std::string& mpirun);
-// Also writes the file that they name into this folder; Error(disk) where that cannot be done,
-// since mpirun would start all ranks here.
-std::vector<std::string> hostfile_arguments(const std::vector<Host>& hosts,
-                                            const std::filesystem::path& folder, bool open_mpi);
+// Writes the list of hosts into this folder and gives the arguments that name it; Error(disk) where
+// that cannot be done, since mpirun would start all ranks here.
+std::vector<std::string> write_hostfile(const std::vector<Host>& hosts,
+                                        const std::filesystem::path& folder, bool open_mpi);
 
 // Asks hosts whether they start a process, all at once, the way in which ranks are started: by
 // mpirun. Nothing waits: poll() says when it is known.

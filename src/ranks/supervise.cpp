@@ -215,7 +215,7 @@ std::vector<std::string> command_of(const JobStart& job, const fs::path& folder)
   std::vector<std::string> words = {job.mpirun};
   if (!job.hosts.empty()) {
     const bool open_mpi = is_open_mpi(job.mpirun);
-    for (std::string& word : hostfile_arguments(job.hosts, folder, open_mpi))
+    for (std::string& word : write_hostfile(job.hosts, folder, open_mpi))
       words.push_back(std::move(word));
     // Open MPI brings only its own variables to other hosts; MPICH brings all.
     for (char** entry = environ; open_mpi && *entry; ++entry)

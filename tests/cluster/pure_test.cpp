@@ -98,12 +98,12 @@ TEST(Hosts, BothForms) {
 TEST(Hosts, AListThatCannotBeWrittenIsSaid) {
   const Scratch scratch;
   const std::vector<run::Host> hosts = {{"node1", 2}, {"node2", 2}};
-  const std::vector<std::string> words = run::hostfile_arguments(hosts, scratch.folder(), true);
+  const std::vector<std::string> words = run::write_hostfile(hosts, scratch.folder(), true);
   ASSERT_EQ(words.size(), 2u);
   EXPECT_EQ(run::read_hosts(files::read_text(words[1]), "h"), hosts);
   for (const std::filesystem::path& folder :
        {std::filesystem::path(), scratch / "nowhere", std::filesystem::path("/proc/self")}) {
-    const Error error = error_of([&] { run::hostfile_arguments(hosts, folder, true); });
+    const Error error = error_of([&] { run::write_hostfile(hosts, folder, true); });
     EXPECT_EQ(error.kind, ErrorKind::disk) << folder << ": " << error.what();
   }
 }

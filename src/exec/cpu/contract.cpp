@@ -112,12 +112,11 @@ void multiply_and_finish(const ContractJob& job, const Tile& tile, int64_t c_at,
 }
 
 // Whether tiles of f32 add the bias, the first addend: one number for each column.
-template <class T>
 bool adds_bias(const ContractJob& job) {
   const Lowering& l = job.lowering;
-  return micro<T>().offsets && job.packed && job.direct() && job.k_tasks == 1 && l.k.extent > 0 &&
-         !job.addends.empty() && !is_bf16(job.addends[0]) && addend_stride(l, 0) == 1 &&
-         !depends_on_row(l, 0);
+  return !l.low && micro_f32().offsets && job.packed && job.direct() && job.k_tasks == 1 &&
+         l.k.extent > 0 && !job.addends.empty() && !is_bf16(job.addends[0]) &&
+         addend_stride(l, 0) == 1 && !depends_on_row(l, 0);
 }
 const float* bias_of(const ContractJob& job, const Tile& tile) {
   if (!job.bias_added) return nullptr;
@@ -178,7 +177,7 @@ Scratch scratch_of(const Lowering& l, bool direct) {
 // that memory is read as it lies.
 template <class T>
 void pack_matrices(const Call& call, const Lowering& l, const Tensor& b, T* to) {
-  constexpr int64_t numbers = 16384, whole = 2 * low_group;
+  constexpr int64_t numbers = 16384, whole = 2 * low_group;  // of a task, and what its rows fill
   const PackedMatrices matrices(l);
   const bool beside = l.n.b == 1;
   const int64_t columns = beside ? matrices.n : panel_columns,
@@ -346,7 +345,7 @@ void fast_contract(const Call& call) {
   }
   const bool turns = l.low ? takes_in_turn<Low>(call, job) : takes_in_turn<float>(call, job);
   if (turns) job.k_tasks = 1;
-  job.bias_added = !l.low && adds_bias<float>(job);
+  job.bias_added = adds_bias(job);
   if (l.low)
     run_tiles<Low>(call, job);
   else

@@ -206,18 +206,19 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE void put_values(const float32x4_t* sums, const
   if (!whole) copy_rows(room, rows, to, pitch);
 }
 
+TESSERA_BFMMLA TESSERA_ARM_INLINE bfloat16x8_t load_eight(const Low* from) {
+  return vreinterpretq_bf16_u16(vld1q_u16(from));
+}
 // The first two keys of a panel, as multiply_keys has them.
 TESSERA_BFMMLA TESSERA_ARM_INLINE void multiply_two_keys(const Low* a, const Low* keys, int tiles,
                                                          std::int64_t d, float* to,
                                                          std::int64_t pitch) {
-  const auto load = [](const Low* from)
-                        TESSERA_BFMMLA { return vreinterpretq_bf16_u16(vld1q_u16(from)); };
   for (int tile = 0; tile < tiles; ++tile, to += mmla_rows * pitch) {
     float32x4_t sums[mmla_rows / 2] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
     const Low* b = keys;
     for (std::int64_t p = 0; p < d; p += 4, a += 4 * mmla_rows, b += 4 * mmla_columns)
       for (int i = 0; i < mmla_rows / 2; ++i)
-        sums[i] = vbfmmlaq_f32(sums[i], load(a + 8 * i), load(b));
+        sums[i] = vbfmmlaq_f32(sums[i], load_eight(a + 8 * i), load_eight(b));
     for (int i = 0; i < mmla_rows / 2; ++i) {
       vst1_f32(to + 2 * i * pitch, vget_low_f32(sums[i]));
       vst1_f32(to + (2 * i + 1) * pitch, vget_high_f32(sums[i]));

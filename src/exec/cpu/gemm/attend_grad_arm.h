@@ -66,13 +66,11 @@ TESSERA_BFMMLA TESSERA_ARM_INLINE uint16x4_t round_four(float32x4_t x) {
 // The sums of x * y over d numbers of `rows` tokens.
 TESSERA_BFMMLA TESSERA_ARM_INLINE void dot_rows(const Low* x, const Low* y, std::int64_t row,
                                                 std::int64_t rows, std::int64_t d, float* dots) {
-  const auto load = [](const Low* from)
-                        TESSERA_BFMMLA { return vreinterpretq_bf16_u16(vld1q_u16(from)); };
   for (std::int64_t r = 0; r < rows; ++r, x += row, y += row) {
     float32x4_t first = vdupq_n_f32(0), second = first;
     for (std::int64_t i = 0; i < d; i += mmla_columns) {
-      first = vbfdotq_f32(first, load(x + i), load(y + i));
-      second = vbfdotq_f32(second, load(x + i + 8), load(y + i + 8));
+      first = vbfdotq_f32(first, load_eight(x + i), load_eight(y + i));
+      second = vbfdotq_f32(second, load_eight(x + i + 8), load_eight(y + i + 8));
     }
     dots[r] = vaddvq_f32(vaddq_f32(first, second));
   }
