@@ -190,6 +190,26 @@ TEST(Folder, WhatCannotBeRemovedIsSaid) {
   EXPECT_TRUE(fs::exists(scratch / "study.db"));
 }
 
+// Runs that nobody could look for are not left behind without the study that made them.
+TEST(Folder, AFolderThatCannotBeListedKeepsTheStudy) {
+  for (const char* name : {"runs", "runs/a", "figures"}) {
+    const Scratch scratch;
+    { State state(scratch.folder()); }
+    fs::create_directories(scratch / "runs/a/r0-0123456789abcdef");
+    fs::create_directories(scratch / "figures");
+    const test::AsNobody user(scratch.folder());
+    fs::permissions(scratch / name, fs::perms::none);
+    const Error error = error_of([&] { forget(scratch.folder(), 1); });
+    fs::permissions(scratch / name, fs::perms::owner_all);
+    EXPECT_EQ(error.kind, ErrorKind::disk) << error.what();
+    EXPECT_EQ(error.where, (scratch / name).string());
+    EXPECT_FALSE(error.hint.empty());
+    EXPECT_TRUE(fs::exists(scratch / "study.db")) << name;
+    forget(scratch.folder(), 1);
+    EXPECT_FALSE(fs::exists(scratch / "runs"));
+  }
+}
+
 // A run that starts in what another one left would pass for finished.
 TEST(Folder, ARunStartsInAnEmptyFolderOrNotAtAll) {
   const Scratch scratch;
