@@ -229,10 +229,11 @@ void FolderLock::take(const fs::path& folder) {
   descriptor_ = opened;
 }
 
-void clean_run_folder(const fs::path& folder, const FolderLock& lock) {
+void clean_run_folder(const fs::path& folder, const FolderLock& lock,
+                      std::vector<std::string>& notes) {
   if (!lock.held()) return;
-  files::clean_leftovers(folder);
-  files::clean_leftovers(folder / "ckpt");
+  for (const fs::path& part : {folder, folder / "ckpt"})
+    for (const std::string& stuck : files::clean_leftovers(part)) notes.push_back(stuck);
 }
 
 void open_folder(const fs::path& folder, const config::Config& config, const TrainOptions& options,

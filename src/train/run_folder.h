@@ -52,8 +52,10 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
-// Removes what torn writes left, for who holds the lock; nobody else touches anything.
-void clean_run_folder(const std::filesystem::path& folder, const FolderLock& lock);
+// Removes what torn writes left, for who holds the lock; nobody else touches anything. What cannot
+// be removed is named in `notes`.
+void clean_run_folder(const std::filesystem::path& folder, const FolderLock& lock,
+                      std::vector<std::string>& notes);
 
 // Makes the folder and locks it, removes an old run when `fresh`, and writes config.toml,
 // resolved.toml, env.json and schedule.txt (a copy of the schedule that is read from a file;

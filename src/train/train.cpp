@@ -88,7 +88,7 @@ class Trainer {
         std::make_unique<Session>(state_.config, transforms::RunOptions{}, state_.ranks.world());
     plans_ = plans_of_training(state_.config, extent_);
     state_.results.planned_bytes = reserve(*state_.session, plans_, state_.ranks).bytes();
-    state_.ranks.together([&] { clean_run_folder(out_, lock_); });
+    state_.ranks.together([&] { clean_run_folder(out_, lock_, notes_); });
     memory_.emplace(state_.ranks, state_.config.checkpoint.memory_every, out_);
     in_memory_ = memory_->newest(newest_step(state_.ranks, out_), notes_);
     state_.ranks.together([&] {
@@ -124,6 +124,7 @@ class Trainer {
     log_.console().finish();
     save();
     saver_->wait();
+    log_.note(saver_->remarks());
     memory_->end();          // all of it is on the disk now
     state_.ranks.barrier();  // nobody leaves before the last shard is in place
     comm::Heartbeat::doing("finishing");
@@ -260,7 +261,7 @@ class Trainer {
       if (due && !stop) save();
       if (!due && !stop && state_.progress.step > before && memory_->due(state_.progress.step))
         save_in_memory();
-      log_.note(saver_->remark());
+      log_.note(saver_->remarks());
     }
     if (state_.results.final.images == 0 && state_.test->size() > 0)
       state_.results.final = evaluate(state_, log_);  // resumed at its very end
@@ -324,6 +325,7 @@ class Trainer {
     state_.progress.skipped_in_a_row = 0;  // whoever goes on from here gets as many tries again
     save();
     saver_->wait();
+    log_.note(saver_->remarks());
     state_.ranks.together([&] {
       throw not_finite(*state_.session, inputs, r, most_skipped_in_a_row, out_ / "ckpt");
     });
