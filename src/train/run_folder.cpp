@@ -1,9 +1,11 @@
 #include "train/run_folder.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <map>
@@ -246,8 +248,10 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
   own_folder(folder, lock);
   if (options.fresh) remove_old_run(folder);
   fs::remove_all(folder / heartbeats, error);
-  if (config.run.np > 1 && !given_folder())
-    fs::create_directories(folder / heartbeats, error);  // without it ranks are not watched
+  if (error && config.run.np > 1 && !given_folder())  // a verdict in it would end this job, too
+    throw Error(ErrorKind::disk,
+                "the heartbeats of an earlier job cannot be removed: " + error.message(),
+                (folder / heartbeats).string(), "remove it, or choose another folder with --out");
   if (!options.given.empty()) files::write_atomically(folder / "config.toml", given);
   // The schedule stays with the run, whatever becomes of its file.
   config::Config resolved = config;
@@ -264,6 +268,28 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
                                       static_cast<int>(config.run.threads))
                                   .dump(2) +
                               "\n");
+}
+
+void watch_ranks(const Ranks& ranks, const fs::path& folder, std::vector<std::string>& notes) {
+  const fs::path place = folder / heartbeats;
+  std::error_code error;
+  if (ranks.first() && ranks.size() > 1 && !given_folder()) fs::create_directories(place, error);
+  ranks.barrier();
+  Watchdog* const watchdog = Watchdog::here();
+  std::string problem = watchdog ? watchdog->meet_in(place) : "";
+  if (error) problem = place.string() + ": " + error.message();
+  const std::vector<std::string> said = ranks.gather_text(problem);
+  std::vector<std::string> unseen;
+  for (std::size_t rank = 0; rank < said.size(); ++rank)
+    if (!said[rank].empty()) unseen.push_back(std::to_string(rank));
+  if (unseen.empty()) return;
+  const auto first =
+      std::find_if(said.begin(), said.end(), [](const std::string& why) { return !why.empty(); });
+  notes.push_back(
+      fmt::format("nobody would see a hang of rank {}, whose heartbeat cannot be written in {}; "
+                  "all machines of "
+                  "the job must see this folder and be allowed to write in it",
+                  join(unseen, ", "), *first));
 }
 
 }  // namespace tessera::run

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "ranks/ranks.h"
 #include "train/train.h"
 
 namespace tessera::run {
@@ -63,5 +64,10 @@ void clean_run_folder(const std::filesystem::path& folder, const FolderLock& loc
 // there when the lock was first asked for and holds a run now.
 void open_folder(const std::filesystem::path& folder, const config::Config& config,
                  const TrainOptions& options, FolderLock& lock);
+
+// Makes the place where ranks see each other's heartbeats (ranks/watchdog.h) and begins to watch;
+// a note names the ranks whose heartbeat nobody sees. All ranks call it once the folder is open.
+void watch_ranks(const Ranks& ranks, const std::filesystem::path& folder,
+                 std::vector<std::string>& notes);
 
 }  // namespace tessera::run

@@ -27,7 +27,6 @@
 #include "measure/segments.h"
 #include "ranks/ranks.h"
 #include "ranks/stop.h"
-#include "ranks/watchdog.h"
 #include "report/document.h"
 #include "session/init.h"
 #include "session/room.h"
@@ -110,7 +109,7 @@ class Trainer {
       if (resumed_) fs::remove(out_ / "summary.json");  // of the run as it was shorter
     });
     record_algorithms(resumed_, notes_);
-    if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / heartbeats);
+    watch_ranks(state_.ranks, out_, notes_);
     if (state_.ranks.first()) log_.console().log_to((out_ / "log.txt").string());
     require_room_for_checkpoint(*state_.session, state_.ranks, out_);
     introduce();

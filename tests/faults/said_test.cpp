@@ -55,5 +55,48 @@ TEST(Said, WhatIsLeftOfAnOldCheckpoint) {
       << next.said;
 }
 
+TEST(Said, TheDumpOfAHangThatCannotBeWritten) {
+  const fs::path folder = folder_for("hang"), run = folder / "run";
+  ::setenv("TESSERA_HANG", "1:3", 1);
+  const Ended ended = run_with(
+      {.call = Call::open, .n = 1, .value = EACCES, .only = "/hang-1.txt"},
+      one_rank().command(run) + " --np 2 --comm local --set parallel.hang_s=1", run, folder);
+  ::unsetenv("TESSERA_HANG");
+  EXPECT_EQ(ended.code, 6) << ended.said;
+  EXPECT_EQ(ended.fired, 1);
+  const std::string said = (run / "hang-1.txt").string() +
+                           " would show what every rank was doing, but could not be written: "
+                           "cannot open the file: Permission denied";
+  EXPECT_EQ(count(ended.said, said), 1u) << ended.said;
+  EXPECT_EQ(count(text_of(run / "log.txt"), said), 1u);
+  EXPECT_EQ(count(ended.said, "shows what every rank"), 0u) << ended.said;
+}
+
+TEST(Said, RanksThatNobodyWatches) {
+  const fs::path folder = folder_for("unwatched"), run = folder / "run";
+  const Ended ended = run_with({.call = Call::mkdir, .n = 1, .value = EACCES, .only = "/.pulse"},
+                               one_rank().command(run) + " --np 2 --comm local", run, folder);
+  EXPECT_EQ(ended.code, 0) << ended.said;
+  EXPECT_EQ(ended.fired, 1);
+  EXPECT_EQ(count(ended.said,
+                  "note: nobody would see a hang of rank 0, 1, whose heartbeat cannot "
+                  "be written in " +
+                      (run / ".pulse").string() + ": Permission denied"),
+            1u)
+      << ended.said;
+}
+
+// A verdict of an earlier job would end this one.
+TEST(Said, HeartbeatsOfAnEarlierJobThatCannotBeRemoved) {
+  const fs::path folder = folder_for("stale"), run = folder / "run";
+  fs::create_directories(run / ".pulse");
+  std::ofstream(run / ".pulse/verdict") << "6\nrank 1 hangs";
+  const Ended ended =
+      run_with({.call = Call::unlink, .n = 1, .for_ever = true, .value = EACCES, .only = "/.pulse"},
+               one_rank().command(run) + " --np 2 --comm local", run, folder);
+  EXPECT_EQ(ended.code, 9) << ended.said;
+  EXPECT_EQ(count(ended.said, (run / ".pulse").string()), 1u) << ended.said;
+}
+
 }  // namespace
 }  // namespace tessera::test::faults::said_test
