@@ -177,7 +177,8 @@ std::string damage_of_finished_run(const fs::path& folder) {
     const nlohmann::json summary = files::parse_json(files::read_text(folder / "summary.json"));
     if (!summary.is_object() || !summary.contains("steps") || !summary.contains("final"))
       return "summary.json is not what a run writes at its end";
-    if (!fs::exists(folder / "weights.safetensors", error)) return "weights.safetensors is gone";
+    if (!fs::exists(folder / "weights.safetensors", error) && !error)  // opening it says the error
+      return "weights.safetensors is gone";
   } catch (const Error& e) {
     return "summary.json cannot be used (" + e.message + ")";
   }
@@ -257,6 +258,10 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
   config::Config resolved = config;
   if (schedule.empty()) {
     fs::remove(folder / kept_schedule, error);
+    if (error)  // it would pass for that of this run
+      throw Error(ErrorKind::disk, "the old schedule cannot be removed: " + error.message(),
+                  (folder / kept_schedule).string(),
+                  "remove it, or choose another folder with --out");
   } else {
     files::write_atomically(folder / kept_schedule, turns);
     resolved.parallel.schedule =

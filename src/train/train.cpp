@@ -211,8 +211,9 @@ class Trainer {
          introduction(state_.config, memory, static_cast<std::int64_t>(planned), samples_,
                       state_.test->size(), resumed))
       log_.console().line(line);
-    for (const std::string& more : {missed_shares(state_.config), doubt_of_peak(segment_.peak),
-                                    segment_.other_kernels, config::shrink_text(state_.config)})
+    for (const std::string& more :
+         {missed_shares(state_.config), doubt_of_peak(segment_.peak), segment_.other_kernels,
+          segment_.lost, config::shrink_text(state_.config)})
       if (!more.empty()) notes_.push_back(more);
     for (const std::string& more : state_.session->executor().notes()) notes_.push_back(more);
     for (const std::string& note : notes_) log_.console().line("note: " + note);

@@ -98,5 +98,95 @@ TEST(Said, HeartbeatsOfAnEarlierJobThatCannotBeRemoved) {
   EXPECT_EQ(count(ended.said, (run / ".pulse").string()), 1u) << ended.said;
 }
 
+// They would fill the memory up.
+TEST(Said, AnOldCheckpointInMemoryThatCannotBeRemoved) {
+  if (std::system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun";
+  const fs::path folder = folder_for("memory"), run = folder / "run";
+  const Ended ended = run_with(
+      {.call = Call::rename, .n = 1, .for_ever = true, .value = EACCES, .only = "/.gone-step-"},
+      one_rank().command(run) + " --np 2 --restarts 1 --set checkpoint.memory_every=1", "/dev/shm",
+      folder);
+  EXPECT_EQ(ended.code, 0) << ended.said;
+  EXPECT_EQ(ended.fired, 1);
+  EXPECT_EQ(count(ended.said, "note: no checkpoints in memory any more: /dev/shm/tessera-memory-"),
+            1u)
+      << ended.said;
+  EXPECT_EQ(count(ended.said, "the old checkpoint cannot be removed: Permission denied"), 1u)
+      << ended.said;
+}
+
+TEST(Said, EarlierSegmentsThatCannotBeRead) {
+  const fs::path folder = folder_for("segments", true), run = folder / "run";
+  const Ended ended = run_with({.call = Call::open, .n = 1, .value = EACCES, .only = "/env.json$"},
+                               one_rank().command(run), run, folder);
+  EXPECT_EQ(ended.code, 0) << ended.said;
+  EXPECT_EQ(count(ended.said, "note: " + (run / "env.json").string() +
+                                  " cannot be used (cannot open the file: Permission denied)"),
+            1u)
+      << ended.said;
+  EXPECT_EQ(one_rank().difference(run), "");
+}
+
+// Errors, where what cannot be done would leave something false behind.
+TEST(Said, WhatWouldLeaveSomethingFalseIsAnError) {
+  const std::vector<Fault> faults = {
+      {.call = Call::open, .n = 2, .value = EACCES, .only = "/env.json$"},  // without the machine
+      {.call = Call::unlink, .n = 1, .value = EACCES, .only = "/schedule.txt$"}};
+  for (const Fault& fault : faults) {
+    const fs::path folder = folder_for("false", true), run = folder / "run";
+    const Ended ended = run_with(fault, one_rank().command(run), run, folder);
+    EXPECT_EQ(ended.code, 9) << ended.said;
+    EXPECT_EQ(count(ended.said, "error: " + ended.first + ": "), 1u) << ended.said;
+  }
+}
+
+// Not being able to look is not the answer that nothing is there.
+TEST(Said, WhatCannotBeLookedAt) {
+  const fs::path folder = folder_for("look"), run = folder / "run";
+  fs::copy(one_rank().whole, run, fs::copy_options::recursive);
+  const auto failing = [&](const std::string& arguments, const char* name) {
+    return run_with({.call = Call::stat, .n = 1, .for_ever = true, .value = EIO, .only = name},
+                    arguments, run, folder);
+  };
+  const Ended verified = failing("ckpt verify " + run.string(), "/weights.safetensors$"),
+              reported = failing("report " + run.string() + " --out " + (folder / "page").string(),
+                                 "/study.db$"),
+              trained = failing(one_rank().command(run), "/weights.safetensors$");
+  EXPECT_EQ(verified.code, 9) << verified.said;
+  EXPECT_EQ(count(verified.said, "weights.safetensors: cannot look here"), 1u) << verified.said;
+  EXPECT_EQ(reported.code, 2) << reported.said;
+  EXPECT_EQ(count(reported.said, "study.db: cannot look here"), 1u) << reported.said;
+  EXPECT_EQ(trained.code, 0) << trained.said;
+  EXPECT_EQ(count(trained.said, "is already finished"), 1u) << trained.said;
+}
+
+// What is written line by line is flushed before the run counts as finished, also where nobody
+// knows what it is.
+TEST(Said, AFileThatCannotBeLookedAtIsFlushed) {
+  const fs::path folder = folder_for("flushed"), run = folder / "run";
+  const Ended ended =
+      run_with({.call = Call::stat, .n = 1, .for_ever = true, .value = EIO, .only = "/log.txt$"},
+               one_rank().command(run), run, folder);
+  EXPECT_EQ(ended.code, 0) << ended.said;
+  EXPECT_GT(ended.fired, 0);
+  EXPECT_EQ(ended.seen[0][static_cast<std::size_t>(Call::fsync)], 1);
+}
+
+TEST(Said, ADownloadWhoseFolderCannotBeMadeAnew) {
+  const fs::path folder = folder_for("get"), to = folder / "data",
+                 part = to / "cifar-10-batches-bin.part";
+  fs::create_directories(part);
+  std::ofstream(to / "cifar-10-binary.tar.gz") << "x";
+  const Ended ended =
+      run_with({.call = Call::unlink, .n = 1, .for_ever = true, .value = EACCES, .only = ".part"},
+               "data get cifar10 --out " + to.string() +
+                   " --sha256 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881",
+               to, folder);
+  EXPECT_EQ(ended.code, 9) << ended.said;
+  EXPECT_EQ(count(ended.said, part.string() + ": cannot make the folder anew: Permission denied"),
+            1u)
+      << ended.said;
+}
+
 }  // namespace
 }  // namespace tessera::test::faults::said_test
