@@ -54,7 +54,7 @@ std::unique_ptr<std::FILE, CloseFile> open_part(const fs::path& part, bool appen
               "remove it, or choose another folder");
 }
 
-// What a download cannot go on from goes: where it stayed, the next try would meet it for ever.
+// Removes a part that is of no use; every further try would meet it again.
 void remove_part(const fs::path& part) {
   std::error_code problem;
   fs::remove(part, problem);

@@ -112,8 +112,9 @@ bool HeartbeatFolder::write(const Seen& me) const {
                        {"waits", to_json(me.look.waits)},
                        {"left", to_json(me.look.left)}};
   std::string text = record.dump(-1, ' ', false, json::error_handler_t::replace);
-  errno = EMSGSIZE;
-  if (text.size() >= record_bytes) return false;
+  const bool fits = text.size() < record_bytes;
+  errno = fits ? ENOSPC : EMSGSIZE;  // ENOSPC: what half a record means
+  if (!fits) return false;
   text.resize(record_bytes - 1, ' ');
   return write_file(path_ / fmt::format("rank-{}", me.rank), text + '\n',
                     O_NOFOLLOW | (me.tick == 0 ? O_CREAT : 0));

@@ -1,5 +1,5 @@
-// What fails beside the training itself, and costs its user something: a run goes on, and says it
-// once.
+// A run goes on where something beside the training itself fails, and says once what that costs its
+// user.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -160,8 +160,8 @@ TEST(Said, WhatCannotBeLookedAt) {
   EXPECT_EQ(count(trained.said, "is already finished"), 1u) << trained.said;
 }
 
-// What is written line by line is flushed before the run counts as finished, also where nobody
-// knows what it is.
+// Files that are written line by line are flushed before the run counts as finished, also where
+// nobody knows what they are.
 TEST(Said, AFileThatCannotBeLookedAtIsFlushed) {
   const fs::path folder = folder_for("flushed"), run = folder / "run";
   const Ended ended =

@@ -32,8 +32,8 @@ class Scratch {
   std::filesystem::path folder_;
 };
 
-// Whoever is root may do everything: while this lives he is nobody, to whom the path belongs with
-// all that is in it. For others nothing changes.
+// Root may do everything: while this lives the process is nobody's instead, and so is the path with
+// all that is in it. Nothing changes for other users.
 class AsNobody {
  public:
   explicit AsNobody(const std::filesystem::path& path) : root_(::geteuid() == 0) {

@@ -211,7 +211,7 @@ TEST(Folder, AFolderThatCannotBeListedKeepsTheStudy) {
   }
 }
 
-// What a finished run leaves takes room.
+// A run that is finished need not keep what takes room.
 TEST(Folder, WhatAFinishedRunKeepsIsSaid) {
   const Scratch scratch;
   fs::create_directories(scratch / "ckpt/step-1");
