@@ -260,7 +260,13 @@ void CheckpointWrite::finish(const Snapshot& snapshot, const Retention& retentio
   folder_.commit();
   mark_saved(run_);
   // From here it is known to be on the disk; only now may others go.
-  remove_older(run_, step_, snapshot.progress.best_step, retention);
+  for (const StuckCheckpoint& old :
+       remove_older(run_, step_, snapshot.progress.best_step, retention))
+    if (state.stuck.insert(old.path).second)
+      state.notes.push_back(fmt::format(
+          "the old checkpoint {} cannot be removed: {}; it takes room on the disk until you make "
+          "it writable for this user or remove it yourself",
+          old.path.string(), old.why));
 }
 
 void write_checkpoint(const fs::path& run, const Snapshot& snapshot, const Retention& retention) {

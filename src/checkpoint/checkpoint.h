@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,10 @@ struct SaveState {
   std::atomic<bool> cancelled = false;  // other ranks may never write their part
   std::atomic<int> waits_for = -1;      // the rank whose part is not there yet
   double patience_s = 600;              // for parts of other ranks
+  // Belong to the writer until it has ended: checkpoints that it could not remove, now or before,
+  // and what is to be said of those that are new.
+  std::set<std::filesystem::path> stuck;
+  std::vector<std::string> notes;
 };
 // Writes ckpt/step-N of the run folder; then older ones go. Error(disk), also when it is not known
 // to be on the disk: what was there stays. With several ranks: the first one makes a
@@ -98,9 +103,14 @@ void expect_same_step(const Ranks& ranks, const std::filesystem::path& run, std:
 // another name (ckpt/aside-step-N), and a note says so. Error(disk) when that cannot be done.
 void set_newer_aside(const std::filesystem::path& run, std::int64_t step,
                      std::vector<std::string>& notes);
-// Checkpoints older than `step`, which is on the disk, but for those that `retention` keeps.
-void remove_older(const std::filesystem::path& run, std::int64_t step, std::int64_t best_step,
-                  const Retention& retention);
+// Removes checkpoints older than `step`, which is on the disk, but for those that `retention`
+// keeps. Those that cannot be removed, and why (files/atomic_folder.h).
+struct StuckCheckpoint {
+  std::filesystem::path path;
+  std::string why;
+};
+std::vector<StuckCheckpoint> remove_older(const std::filesystem::path& run, std::int64_t step,
+                                          std::int64_t best_step, const Retention& retention);
 
 // Loads the checkpoint of this folder. Error(weights) as below.
 Progress load_checkpoint(const std::filesystem::path& path, Session& session, std::int64_t samples,

@@ -150,14 +150,18 @@ void set_newer_aside(const fs::path& run, std::int64_t step, std::vector<std::st
   }
 }
 
-void remove_older(const fs::path& run, std::int64_t step, std::int64_t best_step,
-                  const Retention& retention) {
+std::vector<StuckCheckpoint> remove_older(const fs::path& run, std::int64_t step,
+                                          std::int64_t best_step, const Retention& retention) {
+  std::vector<StuckCheckpoint> stuck;
   std::int64_t kept = 1;  // the one of `step`
   for (const CheckpointPath& other : checkpoints_in(run)) {
     if (other.step >= step) continue;
     const bool best = retention.keep_best && other.step == best_step;
-    if (++kept > retention.keep && !best) files::remove_folder(other.path);
+    if (++kept <= retention.keep || best) continue;
+    if (const std::string why = files::remove_folder(other.path); !why.empty())
+      stuck.push_back({other.path, why});
   }
+  return stuck;
 }
 
 }  // namespace tessera::run

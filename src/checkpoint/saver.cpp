@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <utility>
 
 #include "checkpoint/checkpoint_parts.h"
 #include "comm/heartbeat.h"
@@ -82,7 +83,20 @@ void Saver::learn(std::int64_t step, double cost_s) {
 
 void Saver::poll() {
   if (writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
-    writing_.get();
+    end();
+}
+
+void Saver::end() {
+  writing_.get();
+  notes_.insert(notes_.end(), state_.notes.begin(), state_.notes.end());
+  state_.notes.clear();
+}
+
+std::vector<std::string> Saver::remarks() {
+  std::vector<std::string> out = std::exchange(notes_, {});
+  if (std::string interval = interval_.remark(); !interval.empty())
+    out.push_back(std::move(interval));
+  return out;
 }
 
 // Three states are no hang: a checkpoint that grows, a call to a disk (within parallel.disk_s,
@@ -129,7 +143,7 @@ void Saver::wait() {
   if (writing_.valid()) {
     comm::Heartbeat::doing("writing the checkpoint of step", snapshot_.progress.step);
     watch();
-    writing_.get();
+    end();
   }
   ranks_.barrier();
 }

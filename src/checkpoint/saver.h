@@ -24,7 +24,8 @@ class Saver {
   void save(Session& session, const Progress& progress, const nlohmann::json& notes,
             const std::filesystem::path& flush);
   bool due(std::int64_t step) { return interval_.due(step); }  // by the number of steps
-  std::string remark() { return interval_.remark(); }
+  // What is to be said of saves that have ended; each is told once.
+  std::vector<std::string> remarks();
   void poll();  // throws the error of a save that has ended
   void wait();  // until nothing is under way on any rank
 
@@ -32,6 +33,7 @@ class Saver {
   std::filesystem::path run_;
   Retention retention_;
   Ranks ranks_;
+  void end();    // of the save under way; throws its error
   void watch();  // until the save under way has ended; shows meanwhile what its thread is in
 
   void learn(std::int64_t step, double cost_s);  // what a save cost, for the interval
@@ -43,6 +45,7 @@ class Saver {
   DiskCalls calls_;    // of the writer
   Snapshot snapshot_;  // belongs to the writer while `writing_` is valid
   std::future<void> writing_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace tessera::run

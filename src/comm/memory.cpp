@@ -1,6 +1,9 @@
 // Memory that only its own rank reaches.
 #include <sys/mman.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "base/check.h"
 #include "base/cpus.h"
 #include "comm/comm.h"
@@ -18,7 +21,9 @@ class PlainMemory final : public Memory {
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
       throw Error(ErrorKind::memory,
-                  "the system has no " + std::to_string(bytes / 1'000'000) + " MB more", "memory");
+                  "the system has no " + std::to_string(bytes / 1'000'000) +
+                      " MB more: " + std::strerror(errno),
+                  "memory");
     ::madvise(at, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
     data_ = static_cast<std::byte*>(at);
     // One thread writes the weights: their pages would all lie beside it, while threads of every

@@ -54,6 +54,16 @@ std::unique_ptr<std::FILE, CloseFile> open_part(const fs::path& part, bool appen
               "remove it, or choose another folder");
 }
 
+// Removes a part that is of no use; every further try would meet it again.
+void remove_part(const fs::path& part) {
+  std::error_code problem;
+  fs::remove(part, problem);
+  if (problem)
+    throw Error(ErrorKind::disk,
+                "what was fetched before is of no use and cannot be removed: " + problem.message(),
+                part.string(), "remove it, or choose another folder");
+}
+
 // An archive that lies there already counts only if nobody else can change it after it was checked.
 bool is_own_file(const fs::path& path) {
   std::error_code problem;
@@ -161,7 +171,6 @@ Outcome connect(const Fetch& what, const fs::path& part, std::uint64_t from) {
 std::uint64_t complete(const Fetch& what, const fs::path& part) {
   std::uint64_t arrived = 0, furthest = size_of(part);
   double pause = what.pause_s;
-  std::error_code ignored;
   for (int failures = 0;;) {
     const std::uint64_t from = size_of(part);
     const Outcome got = connect(what, part, from);
@@ -170,7 +179,7 @@ std::uint64_t complete(const Fetch& what, const fs::path& part) {
     // The server says that nothing is left to send, or that it cannot send parts.
     if (from > 0 && got.status == 416) return arrived;
     if (from > 0 && (got.code == CURLE_RANGE_ERROR || got.code == CURLE_BAD_DOWNLOAD_RESUME)) {
-      fs::remove(part, ignored);
+      remove_part(part);
       continue;
     }
     if (got.code == CURLE_UNSUPPORTED_PROTOCOL || got.code == CURLE_URL_MALFORMAT)
@@ -236,7 +245,6 @@ std::uint64_t fetch(const Fetch& what) {
   CHECK(!what.sha256.empty() || !what.md5.empty(), "a download has a checksum");
   const Digest kind = what.sha256.empty() ? Digest::md5 : Digest::sha256;
   const std::string& expected = what.sha256.empty() ? what.md5 : what.sha256;
-  std::error_code ignored;
   if (is_own_file(what.file) && digest_of(what.file, kind) == expected) return 0;
   const fs::path part = what.file.string() + ".part";
   std::string found;
@@ -247,12 +255,13 @@ std::uint64_t fetch(const Fetch& what) {
     arrived += complete(what, part);
     found = digest_of(part, kind);
     if (found == expected) {
-      fs::rename(part, what.file, ignored);
-      if (ignored)
-        throw Error(ErrorKind::disk, "cannot rename: " + ignored.message(), part.string());
+      std::error_code problem;
+      fs::rename(part, what.file, problem);
+      if (problem)
+        throw Error(ErrorKind::disk, "cannot rename: " + problem.message(), part.string());
       return arrived;
     }
-    fs::remove(part, ignored);
+    remove_part(part);
   }
   throw Error(ErrorKind::data,
               fmt::format("wrong checksum: expected {} {}, found {}; the download was thrown away",

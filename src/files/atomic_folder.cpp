@@ -1,6 +1,7 @@
 #include "files/atomic_folder.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <stdio.h>  // renameat2
 
 #include <cerrno>
@@ -50,7 +51,7 @@ void AtomicFolder::commit() {
   CHECK(!done_, "commit after commit");
   const DiskCall call("putting in its place", place_);
   sync_folder(part_);
-  std::error_code ignored;  // of removals: the next process tries again
+  std::error_code ignored;  // of removals: the next process tries again, and says it
   if (!is_there(place_)) {
     rename_or_throw(part_, place_);
     done_ = true;
@@ -75,29 +76,38 @@ void AtomicFolder::commit() {
   fs::remove_all(old, ignored);
 }
 
-void remove_folder(const fs::path& folder) {
+std::string remove_folder(const fs::path& folder) {
   const DiskCall call("removing", folder);
   std::error_code error;
   const fs::path gone = beside(folder, ".gone-");
   fs::remove_all(gone, error);
+  if (error) return fmt::format("{} is in its way: {}", gone.string(), error.message());
   fs::rename(folder, gone, error);
-  if (error) return;  // it stays whole
+  if (error) return error.message() + "; it stays whole";
   // Its other name is on the disk before its first file goes: a disk that did the second alone
   // would show a damaged folder. What is left when this fails, clean_leftovers() takes.
   sync_folder(gone.parent_path());
   fs::remove_all(gone, error);
+  return error ? fmt::format("{}; what is left of it is {}", error.message(), gone.string()) : "";
 }
 
-void clean_leftovers(const fs::path& folder) {
+std::vector<std::string> clean_leftovers(const fs::path& folder) {
+  std::vector<std::string> stuck;
   for (const fs::path& path : entries_of(folder)) {
-    std::error_code ignored;
+    std::error_code error;
     const std::string name = path.filename().string();
     if (name.starts_with(".old-") && !is_there(folder / name.substr(5)))
       rename_or_throw(path, folder / name.substr(5));
     else if (name.starts_with(".part-") || name.starts_with(".gone-") ||
              name.starts_with(".old-") || (name.starts_with(".tessera-") && name.ends_with(".tmp")))
-      fs::remove_all(path, ignored);
+      fs::remove_all(path, error);
+    if (error)
+      stuck.push_back(fmt::format(
+          "{}, which an earlier process left, cannot be removed: {}; it takes room on the disk: "
+          "remove it yourself",
+          path.string(), error.message()));
   }
+  return stuck;
 }
 
 }  // namespace tessera::files

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "files/atomic_file.h"
+#include "files/disk.h"
 
 namespace tessera::files {
 
@@ -75,6 +76,18 @@ std::string read_text(const std::filesystem::path& path, std::size_t max_bytes, 
   }
   text.resize(filled);
   return text;
+}
+
+void append_text(const std::filesystem::path& path, std::string_view text) {
+  struct Opened {
+    const int descriptor;
+    ~Opened() { ::close(descriptor); }
+  };
+  const int descriptor =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (descriptor < 0) fail_disk(path, "open the file", errno);
+  const Opened file{descriptor};
+  write_all(file.descriptor, std::as_bytes(std::span(text)), path, text.size());
 }
 
 void write_atomically(const std::filesystem::path& path, std::string_view text) {

@@ -23,6 +23,9 @@ std::string read_text(const std::filesystem::path& path,
                       std::size_t max_bytes = std::size_t{64} << 20,
                       ErrorKind kind = ErrorKind::usage);
 
+// Adds to the end of a file, which is made where there is none. It is not flushed.
+void append_text(const std::filesystem::path& path, std::string_view text);
+
 void write_atomically(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace tessera::files

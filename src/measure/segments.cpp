@@ -7,6 +7,7 @@
 
 #include "config/devices.h"
 #include "exec/cpu/cpu.h"
+#include "files/look.h"
 #include "files/text.h"
 #include "measure/environment.h"
 
@@ -15,14 +16,30 @@ namespace {
 
 constexpr std::size_t most_environment_bytes = 4 << 20, most_segments = 1000;
 
+// env.json; an empty object where there is none. Error(disk) when it is there and cannot be used.
 nlohmann::json environment_of(const std::filesystem::path& folder) {
-  std::error_code error;
-  if (!std::filesystem::exists(folder / "env.json", error)) return nullptr;
+  const std::filesystem::path path = folder / "env.json";
+  if (!files::is_there(path)) return nlohmann::json::object();
+  nlohmann::json found = nlohmann::json::parse(
+      files::read_text(path, most_environment_bytes, ErrorKind::disk), nullptr, false);
+  if (!found.is_object()) throw Error(ErrorKind::disk, "expected a JSON object", path.string());
+  return found;
+}
+
+// The segments in env.json; none where it cannot be used, and then `lost` says so.
+nlohmann::json segments_of(const std::filesystem::path& folder, std::string& lost) {
   try {
-    return nlohmann::json::parse(files::read_text(folder / "env.json", most_environment_bytes),
-                                 nullptr, false);
-  } catch (const Error&) {
-    return nullptr;
+    const nlohmann::json environment = environment_of(folder);
+    const auto found = environment.find("segments");
+    if (found == environment.end()) return nlohmann::json::array();
+    if (!found->is_array()) throw Error(ErrorKind::disk, "its segments are no list");
+    return *found;
+  } catch (const Error& error) {
+    lost = fmt::format(
+        "{} cannot be used ({}): it begins anew, without the machines of the run's earlier "
+        "segments",
+        (folder / "env.json").string(), error.message);
+    return nlohmann::json::array();
   }
 }
 
@@ -49,18 +66,11 @@ std::string changed_kernels(const nlohmann::json& before, const std::string& now
 
 }  // namespace
 
-nlohmann::json segments_of(const std::filesystem::path& folder) {
-  const nlohmann::json environment = environment_of(folder);
-  const bool there = environment.is_object() && environment.contains("segments") &&
-                     environment["segments"].is_array();
-  return there ? environment["segments"] : nlohmann::json::array();
-}
-
 Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::path& folder,
                       std::int64_t step, const std::string& device, const std::string& dtype) {
   Segment out;
   out.after_step = step;
-  out.all = ranks.first() && step > 0 ? segments_of(folder) : nlohmann::json::array();
+  out.all = ranks.first() && step > 0 ? segments_of(folder, out.lost) : nlohmann::json::array();
   out.key = peak_key(ranks, threads);
   out.peak = peak_on(device, dtype, ranks, threads, out.all);
   const std::string kernels = kernels_of(ranks, device, dtype);
@@ -84,7 +94,6 @@ Segment begin_segment(const Ranks& ranks, int threads, const std::filesystem::pa
 
 void Segment::write(const std::filesystem::path& folder) const {
   nlohmann::json environment = environment_of(folder);
-  if (!environment.is_object()) environment = nlohmann::json::object();
   environment["segments"] = all;
   files::write_atomically(
       folder / "env.json",

@@ -11,9 +11,6 @@
 
 namespace tessera::run {
 
-// The segments in env.json; empty where there are none, or where they cannot be read.
-nlohmann::json segments_of(const std::filesystem::path& folder);
-
 struct Segment {
   PeakKey key;
   Peak peak;
@@ -22,8 +19,9 @@ struct Segment {
   // On the first rank: that the last segment computed with other kernels, so bits will differ; "":
   // it did not, or did not say.
   std::string other_kernels;
+  std::string lost;  // on the first rank: why those before are not in `all`; "": they are
 
-  // Into env.json, which a run has just written.
+  // Into env.json, which a run has just written. Error(disk).
   void write(const std::filesystem::path& folder) const;
 };
 // The segment of this process, which goes on after `step` (0: begins) in the folder of the run; all

@@ -6,8 +6,10 @@
 #include <fstream>
 #include <thread>
 
+#include "base/check.h"
 #include "base/printable.h"
 #include "files/own_file.h"
+#include "files/text.h"
 
 namespace tessera::run {
 namespace {
@@ -63,14 +65,18 @@ void leave_part(const HeartbeatFolder& folder, int rank, const std::string& part
   if (!folder || has_part(folder, rank)) return;
   const fs::path file = part_path(folder, rank),
                  draft = folder.path() / fmt::format("draft-part-{}", rank);
-  std::ofstream(draft) << part;  // it appears whole
+  std::ofstream out(draft);
+  out << part;
+  out.close();
+  if (!out) return;  // it appears whole, or the dump says that there is nothing of this rank
   std::error_code ignored;
   fs::rename(draft, file, ignored);
 }
 
-void write_dump(const HeartbeatFolder& folder, const fs::path& file, const std::string& verdict,
-                const std::vector<Seen>& table, std::chrono::milliseconds patience) {
-  if (file.empty()) return;
+std::string write_dump(const HeartbeatFolder& folder, const fs::path& file,
+                       const std::string& verdict, const std::vector<Seen>& table,
+                       std::chrono::milliseconds patience) {
+  if (file.empty()) return "";
   const auto until = std::chrono::steady_clock::now() + patience;
   const auto complete = [&] {
     return std::all_of(table.begin(), table.end(),
@@ -87,7 +93,12 @@ void write_dump(const HeartbeatFolder& folder, const fs::path& file, const std::
                          what_it_does(rank.look));
     text += "\n" + part;
   }
-  std::ofstream(file) << printable_lines(text);
+  try {
+    files::append_text(file, printable_lines(text));
+    return "";
+  } catch (const Error& error) {
+    return error.message;
+  }
 }
 
 }  // namespace tessera::run

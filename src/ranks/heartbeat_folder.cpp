@@ -94,8 +94,8 @@ char state_of(const Seen& process) {
                                                               : stat.state;
 }
 
-void HeartbeatFolder::write(const Seen& me) const {
-  if (path_.empty()) return;
+bool HeartbeatFolder::write(const Seen& me) const {
+  if (path_.empty()) return true;
   json groups = json::array();
   for (const auto& g : me.look.groups) groups.push_back({g.name, g.color, g.entered, g.left});
   const json record = {{"rank", me.rank},
@@ -112,10 +112,12 @@ void HeartbeatFolder::write(const Seen& me) const {
                        {"waits", to_json(me.look.waits)},
                        {"left", to_json(me.look.left)}};
   std::string text = record.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() >= record_bytes) return;
+  const bool fits = text.size() < record_bytes;
+  errno = fits ? ENOSPC : EMSGSIZE;  // ENOSPC: what half a record means
+  if (!fits) return false;
   text.resize(record_bytes - 1, ' ');
-  write_file(path_ / fmt::format("rank-{}", me.rank), text + '\n',
-             O_NOFOLLOW | (me.tick == 0 ? O_CREAT : 0));
+  return write_file(path_ / fmt::format("rank-{}", me.rank), text + '\n',
+                    O_NOFOLLOW | (me.tick == 0 ? O_CREAT : 0));
 }
 
 std::optional<Seen> HeartbeatFolder::read(int rank) const {
@@ -239,17 +241,23 @@ void sweep_heartbeat_folders(const fs::path& place) {
 }
 
 void end_job(const HeartbeatFolder& folder, const HeartbeatFolder::Verdict& verdict,
-             const fs::path& log, const std::function<void()>& last) {
+             const fs::path& log, const std::function<std::string()>& last) {
   if (!folder.decide(verdict)) {
     const int code = folder.verdict().value_or(verdict).code;
     if (code == static_cast<int>(ErrorKind::hang)) folder.wait_for_dump();
     std::_Exit(code);
   }
-  const std::string text = printable_lines("error: " + verdict.text + "\n");
-  if (!given_folder()) [[maybe_unused]]
-    const ssize_t told = ::write(STDERR_FILENO, text.data(), text.size());
-  write_file(log, text, O_APPEND);
-  if (last) last();
+  const auto say = [&log](const std::string& text, bool to_people) {
+    if (to_people) [[maybe_unused]]
+      const ssize_t told = ::write(STDERR_FILENO, text.data(), text.size());
+    write_file(log, text, O_APPEND);
+  };
+  say(printable_lines("error: " + verdict.text + "\n"), !given_folder());
+  if (last) {
+    if (const std::string more = last(); !more.empty())
+      say(printable_lines("note: " + more + "\n"), true);
+    folder.leave(HeartbeatFolder::Sign::dumped);
+  }
   std::_Exit(verdict.code);
 }
 

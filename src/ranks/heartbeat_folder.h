@@ -37,8 +37,9 @@ class HeartbeatFolder {
   const std::filesystem::path& path() const { return path_; }
   explicit operator bool() const { return !path_.empty(); }
 
-  // Nothing here throws: what cannot be written is missed by others, and that is all.
-  void write(const Seen& me) const;
+  // Nothing here throws: what cannot be written is missed by others, and that is all. write() is
+  // false then, and errno says why.
+  bool write(const Seen& me) const;
   std::optional<Seen> read(int rank) const;
   std::vector<Seen> read_all() const;  // the ranks that are there
 
@@ -88,9 +89,11 @@ HeartbeatFolder new_heartbeat_folder(const std::filesystem::path& place);
 void sweep_heartbeat_folders(const std::filesystem::path& place);
 
 // Ends this process with the verdict: says it on stderr (unless a launcher of ours does that) and
-// appends it to `log` if that exists, and calls `last`; silently, and without `last`, when another
-// rank was first. Never returns.
+// appends it to `log` if that exists, calls `last`, says what that returns in both places ("":
+// nothing) and leaves Sign::dumped; silently, and without `last`, when another rank was first.
+// Never returns.
 [[noreturn]] void end_job(const HeartbeatFolder& folder, const HeartbeatFolder::Verdict& verdict,
-                          const std::filesystem::path& log, const std::function<void()>& last = {});
+                          const std::filesystem::path& log,
+                          const std::function<std::string()>& last = {});
 
 }  // namespace tessera::run

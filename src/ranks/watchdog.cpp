@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -72,18 +74,20 @@ void Watchdog::done() {
   if (options_.rank == 0 && !given_folder()) folder_.remove();
 }
 
-void Watchdog::meet_in(const std::filesystem::path& folder) {
+std::string Watchdog::meet_in(const std::filesystem::path& folder) {
   const std::lock_guard lock(mutex_);
   running_ = true;
   if (options_.rank == 0) folder_.leave(HeartbeatFolder::Sign::opened);
-  if (thread_.joinable()) return;
+  if (thread_.joinable()) return problem_;
   if (options_.ranks > 1) folder_ = HeartbeatFolder(folder);
   start();
+  return problem_;
 }
 
 void Watchdog::start() {
   if (options_.tell) options_.tell(folder_);
-  folder_.write(me_);  // the others may look before the first tick
+  if (!folder_.write(me_))  // the others may look before the first tick
+    problem_ = fmt::format("{}: {}", folder_.path().string(), std::strerror(errno));
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the rank's own thread
@@ -159,13 +163,16 @@ void Watchdog::look_around() {
     help +=
         fmt::format(", parallel.disk_s = {} how long a call to a disk may take", options_.disk_s);
   const std::filesystem::path dump = finding->gone ? "" : next_dump(options_.log);
-  if (!dump.empty()) help += "; " + dump.string() + " shows what every rank was doing";
   const Error error(kind, finding->message, "", help);
   if (!dump.empty()) leave_parts();
   comm::call_off_all(call_off_s);
-  end_job(folder_, {error.exit_code(), error.what()}, options_.log, [&] {
-    write_dump(folder_, dump, finding->message, table, HeartbeatFolder::parts_within);
-    folder_.leave(HeartbeatFolder::Sign::dumped);
+  end_job(folder_, {error.exit_code(), error.what()}, options_.log, [&]() -> std::string {
+    const std::string problem =
+        write_dump(folder_, dump, finding->message, table, HeartbeatFolder::parts_within);
+    if (dump.empty()) return "";
+    if (problem.empty()) return dump.string() + " shows what every rank was doing";
+    return fmt::format("{} would show what every rank was doing, but could not be written: {}",
+                       dump.string(), problem);
   });
 }
 

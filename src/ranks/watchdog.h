@@ -40,8 +40,8 @@ class Watchdog {
 
   static Watchdog* here();  // of the rank that this thread works for; null: none
   // All ranks are there and the job runs: hang_s counts. `folder` exists and is empty; one that was
-  // given before stays.
-  void meet_in(const std::filesystem::path& folder);
+  // given before stays. Why the others cannot see this rank's heartbeat; "": they can.
+  std::string meet_in(const std::filesystem::path& folder);
   void done();  // the job is: its first rank removes the folder, unless a launcher will
 
  private:
@@ -56,6 +56,7 @@ class Watchdog {
   Watchdog* before_;
   const pthread_t rank_thread_;
   HeartbeatFolder folder_;
+  std::string problem_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false, running_ = false;

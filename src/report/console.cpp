@@ -5,11 +5,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
+#include <utility>
 
+#include "base/check.h"
 #include "base/printable.h"
 #include "base/streams.h"
+#include "files/text.h"
 
 namespace tessera::report {
 
@@ -126,15 +128,25 @@ void Console::clear() {
   drawn_ = false;
 }
 
+void Console::show(const std::string& text) {
+  clear();
+  const std::string shown = columns_ > 0 ? wrapped(text, columns_) : text;
+  std::fputs(((color_ ? coloured(shown) : shown) + "\n").c_str(), stderr);
+  std::fflush(stderr);
+}
+
 void Console::line(const std::string& given) {
   const std::string text = printable(given, given.npos);
-  if (!quiet_) {
-    clear();
-    const std::string shown = columns_ > 0 ? wrapped(text, columns_) : text;
-    std::fputs(((color_ ? coloured(shown) : shown) + "\n").c_str(), stderr);
-    std::fflush(stderr);
+  if (!quiet_) show(text);
+  if (log_.empty()) return;
+  try {
+    files::append_text(log_, text + "\n");
+  } catch (const Error& error) {
+    if (!std::exchange(log_lacks_lines_, true))
+      show(printable(fmt::format("note: {} lacks lines from here on: {}{}{}", log_, error.message,
+                                 error.hint.empty() ? "" : "; ", error.hint),
+                     std::string::npos));
   }
-  if (!log_.empty()) std::ofstream(log_, std::ios::app) << text << "\n";
 }
 
 void Console::bar(double fraction, double elapsed, double left, const std::string& doing) {

@@ -34,7 +34,8 @@ void say_sentence(fmt::format_string<Shown<T>...> format, const T&... arguments)
 class Console {
  public:
   Console();  // looks at stderr and NO_COLOR
-  // A line of its own, above the bar; also appended to the log when there is one.
+  // A line of its own, above the bar; also appended to the log when there is one. Of a log that
+  // cannot be written that is said once, whoever is quiet.
   void line(const std::string& text);
   // Redraws the bar (terminal only). left_s: seconds to go; below 0: as the elapsed ones tell.
   // `doing`: at its end.
@@ -47,8 +48,9 @@ class Console {
 
  private:
   void clear();
+  void show(const std::string& text);
   int columns_ = 0;  // 0: no terminal
-  bool color_ = false, quiet_ = false, drawn_ = false;
+  bool color_ = false, quiet_ = false, drawn_ = false, log_lacks_lines_ = false;
   std::string log_;
 };
 

@@ -306,6 +306,11 @@ void write_claims(const report::Study& study, const std::filesystem::path& folde
     files::write_atomically(path, claims_markdown(study.claims, study));
   else if (report::files_of_page(folder.string()).contains("data/claims.csv"))
     std::filesystem::remove(path, error);
+  if (error)
+    throw Error(ErrorKind::disk,
+                "the study has no claims any more, and those of before cannot be removed: " +
+                    error.message(),
+                path.string(), "remove it yourself");
 }
 
 }  // namespace tessera::study

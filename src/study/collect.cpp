@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "files/json.h"
+#include "files/look.h"
 #include "files/text.h"
 
 namespace tessera::study {
@@ -132,14 +133,22 @@ report::RunRecord collect(const std::string& verb, const fs::path& folder, std::
   return r;
 }
 
-void tidy(const fs::path& folder) {
-  std::error_code ignored;
-  for (const char* name : {"ckpt", "weights.safetensors"}) fs::remove_all(folder / name, ignored);
-  std::vector<fs::path> events;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().filename().string().starts_with("events.out.tfevents."))
-      events.push_back(entry.path());
-  for (const fs::path& path : events) fs::remove(path, ignored);
+std::string tidy(const fs::path& folder) {
+  std::string stays;
+  const auto remove = [&](const fs::path& path) {
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error && stays.empty())
+      stays = fmt::format("{} cannot be removed: {}", path.string(), error.message());
+  };
+  for (const char* name : {"ckpt", "weights.safetensors"}) remove(folder / name);
+  try {
+    for (const fs::path& path : files::entries_of(folder))
+      if (path.filename().string().starts_with("events.out.tfevents.")) remove(path);
+  } catch (const Error& error) {
+    if (stays.empty()) stays = error.where + ": " + error.message;
+  }
+  return stays;
 }
 
 }  // namespace tessera::study

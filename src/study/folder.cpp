@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "files/look.h"
 #include "study/child.h"
 #include "study/view.h"
 
@@ -44,13 +45,6 @@ void remove_or_fail(const fs::path& path) {
                 "remove it, or choose another folder with --out");
 }
 
-std::vector<fs::path> entries_of(const fs::path& folder) {
-  std::error_code error;
-  std::vector<fs::path> out;
-  for (const auto& entry : fs::directory_iterator(folder, error)) out.push_back(entry.path());
-  return out;
-}
-
 // As study/grid.h names them: [POINT-]rN-IDENTITY, where N is a number and IDENTITY 16 hexadecimal
 // digits.
 bool is_run_folder(std::string_view name) {
@@ -69,15 +63,17 @@ bool is_run_folder(std::string_view name) {
 // A folder may hold more than the study's own; what is left empty goes.
 void remove_runs(const fs::path& part) {
   std::error_code not_empty;
-  for (const fs::path& run : entries_of(part))
+  const fs::file_status found = fs::status(part, not_empty);
+  if (fs::status_known(found) && !fs::is_directory(found)) return;
+  for (const fs::path& run : files::entries_of(part))
     if (is_run_folder(run.filename().string())) remove_or_fail(run);
-  if (fs::is_directory(part, not_empty)) fs::remove(part, not_empty);
+  fs::remove(part, not_empty);
 }
 
 void remove_own(const fs::path& folder) {
   std::error_code not_empty;
-  for (const fs::path& part : entries_of(folder / "runs")) remove_runs(part);
-  for (const fs::path& figure : entries_of(folder / "figures"))
+  for (const fs::path& part : files::entries_of(folder / "runs")) remove_runs(part);
+  for (const fs::path& figure : files::entries_of(folder / "figures"))
     if (figure.extension() == ".svg") remove_or_fail(figure);
   for (const char* table : {"runs", "epochs", "losses", "ranks", "parts", "claims"})
     remove_or_fail(folder / "data" / (std::string(table) + ".csv"));

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/printable.h"
 #include "base/say.h"
+#include "files/look.h"
 #include "page/compare.h"
 #include "page/compare_runs.h"
 #include "page/page.h"
@@ -42,10 +43,10 @@ report::PageFormat format_of(const ReportOptions& options) {
 // folder is held.
 report::Study load_any(const std::string& folder, bool follow = false) {
   std::error_code error;
-  if (!fs::is_directory(folder, error))
+  if (!files::is_there(folder, ErrorKind::usage) || !fs::is_directory(folder, error))
     throw Error(ErrorKind::usage, "there is no such folder", printable(folder), what_folders_hold);
   if (is_study(folder)) return load_study(folder);
-  if (!fs::exists(fs::path(folder) / "metrics.jsonl", error))
+  if (!files::is_there(fs::path(folder) / "metrics.jsonl", ErrorKind::usage))
     throw Error(ErrorKind::usage,
                 "the folder holds neither a study (study.db) nor a run (metrics.jsonl)",
                 printable(folder), what_folders_hold);

@@ -247,7 +247,9 @@ class Engine {
       row.reason = failure_reason(result, child.time_limit, folder);
     }
     if (row.status == Status::done && !file_.keep)
-      tidy(folder);  // before it counts as done: whoever is killed here does it again
+      // Before it counts as done: whoever is killed here does it again.
+      if (const std::string stays = tidy(folder); !stays.empty())
+        table_.line("note: what a finished run leaves takes room: " + printable(stays, 1000));
     settle(state, run, row);
     return !result.stopped;
   }

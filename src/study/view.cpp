@@ -8,6 +8,7 @@
 #include "base/printable.h"
 #include "base/say.h"
 #include "files/json.h"
+#include "files/look.h"
 #include "page/page.h"
 #include "report/console.h"
 #include "study/claims.h"
@@ -174,8 +175,7 @@ void estimate(report::Study& study, const std::vector<std::string>& only) {
 }
 
 bool is_study(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / "study.db", error);
+  return files::is_there(folder / "study.db", ErrorKind::usage);
 }
 
 report::Study load_study(const fs::path& folder) {

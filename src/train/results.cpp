@@ -19,8 +19,9 @@ namespace fs = std::filesystem;
 // The files that the run has written line by line: the metrics as CSV and for TensorBoard, the log.
 void flush_files(const fs::path& run) {
   for (const fs::path& path : files::entries_of(run)) {
-    std::error_code ignored;
-    if (fs::is_regular_file(fs::symlink_status(path, ignored))) files::sync_file(path);
+    std::error_code error;
+    const fs::file_status status = fs::symlink_status(path, error);
+    if (fs::is_regular_file(status) || !fs::status_known(status)) files::sync_file(path);
   }
 }
 

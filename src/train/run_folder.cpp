@@ -1,9 +1,11 @@
 #include "train/run_folder.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <map>
@@ -175,7 +177,8 @@ std::string damage_of_finished_run(const fs::path& folder) {
     const nlohmann::json summary = files::parse_json(files::read_text(folder / "summary.json"));
     if (!summary.is_object() || !summary.contains("steps") || !summary.contains("final"))
       return "summary.json is not what a run writes at its end";
-    if (!fs::exists(folder / "weights.safetensors", error)) return "weights.safetensors is gone";
+    if (!fs::exists(folder / "weights.safetensors", error) && !error)  // opening it says the error
+      return "weights.safetensors is gone";
   } catch (const Error& e) {
     return "summary.json cannot be used (" + e.message + ")";
   }
@@ -229,10 +232,11 @@ void FolderLock::take(const fs::path& folder) {
   descriptor_ = opened;
 }
 
-void clean_run_folder(const fs::path& folder, const FolderLock& lock) {
+void clean_run_folder(const fs::path& folder, const FolderLock& lock,
+                      std::vector<std::string>& notes) {
   if (!lock.held()) return;
-  files::clean_leftovers(folder);
-  files::clean_leftovers(folder / "ckpt");
+  for (const fs::path& part : {folder, folder / "ckpt"})
+    for (const std::string& stuck : files::clean_leftovers(part)) notes.push_back(stuck);
 }
 
 void open_folder(const fs::path& folder, const config::Config& config, const TrainOptions& options,
@@ -245,13 +249,19 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
   own_folder(folder, lock);
   if (options.fresh) remove_old_run(folder);
   fs::remove_all(folder / heartbeats, error);
-  if (config.run.np > 1 && !given_folder())
-    fs::create_directories(folder / heartbeats, error);  // without it ranks are not watched
+  if (error && config.run.np > 1 && !given_folder())  // a verdict in it would end this job, too
+    throw Error(ErrorKind::disk,
+                "the heartbeats of an earlier job cannot be removed: " + error.message(),
+                (folder / heartbeats).string(), "remove it, or choose another folder with --out");
   if (!options.given.empty()) files::write_atomically(folder / "config.toml", given);
   // The schedule stays with the run, whatever becomes of its file.
   config::Config resolved = config;
   if (schedule.empty()) {
     fs::remove(folder / kept_schedule, error);
+    if (error)  // it would pass for that of this run
+      throw Error(ErrorKind::disk, "the old schedule cannot be removed: " + error.message(),
+                  (folder / kept_schedule).string(),
+                  "remove it, or choose another folder with --out");
   } else {
     files::write_atomically(folder / kept_schedule, turns);
     resolved.parallel.schedule =
@@ -263,6 +273,28 @@ void open_folder(const fs::path& folder, const config::Config& config, const Tra
                                       static_cast<int>(config.run.threads))
                                   .dump(2) +
                               "\n");
+}
+
+void watch_ranks(const Ranks& ranks, const fs::path& folder, std::vector<std::string>& notes) {
+  const fs::path place = folder / heartbeats;
+  std::error_code error;
+  if (ranks.first() && ranks.size() > 1 && !given_folder()) fs::create_directories(place, error);
+  ranks.barrier();
+  Watchdog* const watchdog = Watchdog::here();
+  std::string problem = watchdog ? watchdog->meet_in(place) : "";
+  if (error) problem = place.string() + ": " + error.message();
+  const std::vector<std::string> said = ranks.gather_text(problem);
+  std::vector<std::string> unseen;
+  for (std::size_t rank = 0; rank < said.size(); ++rank)
+    if (!said[rank].empty()) unseen.push_back(std::to_string(rank));
+  if (unseen.empty()) return;
+  const auto first =
+      std::find_if(said.begin(), said.end(), [](const std::string& why) { return !why.empty(); });
+  notes.push_back(
+      fmt::format("nobody would see a hang of rank {}, whose heartbeat cannot be written in {}; "
+                  "all machines of "
+                  "the job must see this folder and be allowed to write in it",
+                  join(unseen, ", "), *first));
 }
 
 }  // namespace tessera::run

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "ranks/ranks.h"
 #include "train/train.h"
 
 namespace tessera::run {
@@ -52,8 +53,10 @@ class FolderLock {
   int descriptor_ = -1;
 };
 
-// Removes what torn writes left, for who holds the lock; nobody else touches anything.
-void clean_run_folder(const std::filesystem::path& folder, const FolderLock& lock);
+// Removes what torn writes left, for who holds the lock; nobody else touches anything. What cannot
+// be removed is named in `notes`.
+void clean_run_folder(const std::filesystem::path& folder, const FolderLock& lock,
+                      std::vector<std::string>& notes);
 
 // Makes the folder and locks it, removes an old run when `fresh`, and writes config.toml,
 // resolved.toml, env.json and schedule.txt (a copy of the schedule that is read from a file;
@@ -61,5 +64,10 @@ void clean_run_folder(const std::filesystem::path& folder, const FolderLock& loc
 // there when the lock was first asked for and holds a run now.
 void open_folder(const std::filesystem::path& folder, const config::Config& config,
                  const TrainOptions& options, FolderLock& lock);
+
+// Makes the place where ranks see each other's heartbeats (ranks/watchdog.h) and begins to watch;
+// a note names the ranks whose heartbeat nobody sees. All ranks call it once the folder is open.
+void watch_ranks(const Ranks& ranks, const std::filesystem::path& folder,
+                 std::vector<std::string>& notes);
 
 }  // namespace tessera::run

@@ -27,7 +27,6 @@
 #include "measure/segments.h"
 #include "ranks/ranks.h"
 #include "ranks/stop.h"
-#include "ranks/watchdog.h"
 #include "report/document.h"
 #include "session/init.h"
 #include "session/room.h"
@@ -88,7 +87,7 @@ class Trainer {
         std::make_unique<Session>(state_.config, transforms::RunOptions{}, state_.ranks.world());
     plans_ = plans_of_training(state_.config, extent_);
     state_.results.planned_bytes = reserve(*state_.session, plans_, state_.ranks).bytes();
-    state_.ranks.together([&] { clean_run_folder(out_, lock_); });
+    state_.ranks.together([&] { clean_run_folder(out_, lock_, notes_); });
     memory_.emplace(state_.ranks, state_.config.checkpoint.memory_every, out_);
     in_memory_ = memory_->newest(newest_step(state_.ranks, out_), notes_);
     state_.ranks.together([&] {
@@ -110,7 +109,7 @@ class Trainer {
       if (resumed_) fs::remove(out_ / "summary.json");  // of the run as it was shorter
     });
     record_algorithms(resumed_, notes_);
-    if (Watchdog* watchdog = Watchdog::here()) watchdog->meet_in(out_ / heartbeats);
+    watch_ranks(state_.ranks, out_, notes_);
     if (state_.ranks.first()) log_.console().log_to((out_ / "log.txt").string());
     require_room_for_checkpoint(*state_.session, state_.ranks, out_);
     introduce();
@@ -124,6 +123,7 @@ class Trainer {
     log_.console().finish();
     save();
     saver_->wait();
+    log_.note(saver_->remarks());
     memory_->end();          // all of it is on the disk now
     state_.ranks.barrier();  // nobody leaves before the last shard is in place
     comm::Heartbeat::doing("finishing");
@@ -211,8 +211,9 @@ class Trainer {
          introduction(state_.config, memory, static_cast<std::int64_t>(planned), samples_,
                       state_.test->size(), resumed))
       log_.console().line(line);
-    for (const std::string& more : {missed_shares(state_.config), doubt_of_peak(segment_.peak),
-                                    segment_.other_kernels, config::shrink_text(state_.config)})
+    for (const std::string& more :
+         {missed_shares(state_.config), doubt_of_peak(segment_.peak), segment_.other_kernels,
+          segment_.lost, config::shrink_text(state_.config)})
       if (!more.empty()) notes_.push_back(more);
     for (const std::string& more : state_.session->executor().notes()) notes_.push_back(more);
     for (const std::string& note : notes_) log_.console().line("note: " + note);
@@ -260,7 +261,7 @@ class Trainer {
       if (due && !stop) save();
       if (!due && !stop && state_.progress.step > before && memory_->due(state_.progress.step))
         save_in_memory();
-      log_.note(saver_->remark());
+      log_.note(saver_->remarks());
     }
     if (state_.results.final.images == 0 && state_.test->size() > 0)
       state_.results.final = evaluate(state_, log_);  // resumed at its very end
@@ -324,6 +325,7 @@ class Trainer {
     state_.progress.skipped_in_a_row = 0;  // whoever goes on from here gets as many tries again
     save();
     saver_->wait();
+    log_.note(saver_->remarks());
     state_.ranks.together([&] {
       throw not_finite(*state_.session, inputs, r, most_skipped_in_a_row, out_ / "ckpt");
     });

@@ -35,6 +35,9 @@ class TrainLog {
   void note(const std::string& text) {  // "": nothing is said
     if (!text.empty()) console_.line("note: " + text);
   }
+  void note(const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) note(text);
+  }
 
   // Opens the files in the run folder `out`: lines beyond `bytes`, which have this hash, and of
   // `next_step` and later, go. The lines that an earlier process left.

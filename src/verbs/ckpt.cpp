@@ -97,7 +97,7 @@ struct WeightEntry {
 std::vector<WeightEntry> weights_at(const fs::path& path) {
   std::error_code error;
   const fs::path file = fs::is_directory(path, error) ? path / "weights.safetensors" : path;
-  const bool finished = fs::exists(path / "summary.json", error), there = fs::exists(file, error);
+  const bool finished = files::is_there(path / "summary.json"), there = files::is_there(file);
   if (!there && !finished) return {};
   WeightEntry entry{
       file, false,

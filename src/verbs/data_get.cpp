@@ -53,8 +53,10 @@ void unpack_into(const data::CifarForm& form, const fs::path& archive, const fs:
   const fs::path fresh = target.string() + ".part";
   std::error_code error;
   fs::remove_all(fresh, error);
-  if (!fs::create_directories(fresh, error) || error)
-    throw Error(ErrorKind::disk, "cannot make the folder: " + error.message(), fresh.string());
+  if (!error) fs::create_directories(fresh, error);
+  if (error)
+    throw Error(ErrorKind::disk, "cannot make the folder anew: " + error.message(), fresh.string(),
+                "remove it, or choose another folder with --out");
   std::vector<data::Expected> expected;
   for (const std::string& file : form.files())
     expected.push_back({form.folder + "/" + file, fresh / file, most_file_bytes});

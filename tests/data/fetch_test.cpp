@@ -108,6 +108,24 @@ TEST(Fetch, WhatOthersPutThereIsNeitherFollowedNorUsed) {
             std::string::npos);
 }
 
+// Asked again and again, a server would send it for ever.
+TEST(Fetch, APartOfNoUseThatCannotBeRemovedEndsTheDownload) {
+  for (const bool ranges : {true, false}) {
+    const Scratch scratch;
+    const std::string content = noise(50'000);
+    Server server(content, {.ranges = ranges});
+    const Fetch what = order(scratch, server, content);
+    write_bytes(scratch / "got.part", noise(1000).replace(0, 5, "wrong"));
+    const test::AsNobody user(scratch.folder());
+    fs::permissions(scratch.folder(), fs::perms::owner_read | fs::perms::owner_exec);
+    const Error error = error_of([&] { fetch(what); });
+    fs::permissions(scratch.folder(), fs::perms::owner_all);
+    EXPECT_EQ(error.kind, ErrorKind::disk) << error.what();
+    EXPECT_EQ(error.where, (scratch / "got.part").string());
+    EXPECT_NE(error.message.find("cannot be removed"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Fetch, WholeWithProgressAndARedirection) {
   const Scratch scratch;
   const std::string content = noise(700'000);

@@ -30,13 +30,11 @@ std::string tail_of(const std::string& said) {
   return said.size() > 900 ? "... " + said.substr(said.size() - 900) : said;
 }
 
-// Calls whose failure is a loss of data unless somebody hears of it. An old checkpoint that cannot
-// be removed (".gone-") is no loss. log.txt is only a copy of what was said.
-bool must_be_said(const Fault& fault, const std::string& path) {
+// Calls whose failure is a loss unless somebody hears of it: of data, or of room on the disk.
+bool must_be_said(const Fault& fault) {
   const bool writes = fault.call == Call::write || fault.call == Call::fsync ||
                       fault.call == Call::rename || fault.call == Call::truncate;
-  return writes && fault.action == "fail" && !path.ends_with("/log.txt") &&
-         path.find("/.gone-") == path.npos;
+  return writes && fault.action == "fail";
 }
 
 void judge_code(const Fault& fault, const Ended& ended, const fs::path& run,
@@ -52,7 +50,7 @@ void judge_code(const Fault& fault, const Ended& ended, const fs::path& run,
     return findings.push_back("exit code " + std::to_string(ended.code));
   if (ended.code != 0 && !names_a_file(ended.said, run))
     findings.push_back("the error names no file of the run");
-  if (ended.code == 0 && must_be_said(fault, ended.first) && !names_a_file(ended.said, run))
+  if (ended.code == 0 && must_be_said(fault) && !names_a_file(ended.said, run))
     findings.push_back("nothing is said of the failure");
 }
 

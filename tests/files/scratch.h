@@ -32,6 +32,30 @@ class Scratch {
   std::filesystem::path folder_;
 };
 
+// Root may do everything: while this lives the process is nobody's instead, and so is the path with
+// all that is in it. Nothing changes for other users.
+class AsNobody {
+ public:
+  explicit AsNobody(const std::filesystem::path& path) : root_(::geteuid() == 0) {
+    if (!root_) return;
+    give(path);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) give(entry);
+    if (::seteuid(nobody) != 0) std::abort();
+  }
+  ~AsNobody() {
+    if (root_ && ::seteuid(0) != 0) std::abort();
+  }
+  AsNobody(const AsNobody&) = delete;
+  AsNobody& operator=(const AsNobody&) = delete;
+
+ private:
+  static constexpr uid_t nobody = 65534;
+  static void give(const std::filesystem::path& path) {
+    if (::lchown(path.c_str(), nobody, nobody) != 0) std::abort();
+  }
+  const bool root_;
+};
+
 template <class F>
 Error error_of(F&& body) {
   try {

@@ -164,6 +164,58 @@ TEST(AtomicFolder, AppearsWholeReplacesAndLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch / "ckpt"));
 }
 
+// It costs room, which its user should know of; it is no reason to end.
+TEST(AtomicFolder, WhatCannotBeRemovedIsSaid) {
+  namespace fs = std::filesystem;
+  const Scratch scratch;
+  const fs::path ckpt = scratch / "ckpt", place = ckpt / "step-3", gone = ckpt / ".gone-step-3";
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != text.npos;
+  };
+  for (const fs::path& folder : {place, ckpt / "step-4"}) {
+    fs::create_directories(folder);
+    std::ofstream(folder / "file") << "x";
+  }
+  const auto closed = fs::perms::owner_read | fs::perms::owner_exec;
+  const test::AsNobody user(scratch.folder());
+  fs::permissions(ckpt, closed);
+  const std::string whole = remove_folder(place);
+  EXPECT_TRUE(has(whole, "Permission denied; it stays whole")) << whole;
+  EXPECT_TRUE(fs::exists(place / "file"));
+
+  fs::permissions(ckpt, fs::perms::owner_all);
+  fs::permissions(place, closed);
+  const std::string rest = remove_folder(place);
+  EXPECT_TRUE(has(rest, "Permission denied; what is left of it is " + gone.string())) << rest;
+  EXPECT_FALSE(fs::exists(place));
+  const std::vector<std::string> stuck = clean_leftovers(ckpt);
+  ASSERT_EQ(stuck.size(), 1u);
+  EXPECT_TRUE(has(stuck[0], gone.string()) && has(stuck[0], "Permission denied")) << stuck[0];
+
+  fs::create_directories(place);
+  const std::string behind = remove_folder(place);
+  EXPECT_TRUE(has(behind, gone.string() + " is in its way: Permission denied")) << behind;
+  EXPECT_TRUE(fs::exists(place));
+  EXPECT_EQ(remove_folder(ckpt / "step-4"), "");
+  fs::permissions(gone, fs::perms::owner_all);
+  EXPECT_TRUE(clean_leftovers(ckpt).empty());
+  EXPECT_EQ(remove_folder(place), "");
+}
+
+TEST(Text, WhatIsAddedComesAtTheEndOrIsAnError) {
+  const Scratch scratch;
+  append_text(scratch / "f", "one\n");
+  append_text(scratch / "f", "two\n");
+  EXPECT_EQ(read_text(scratch / "f"), "one\ntwo\n");
+  for (const std::string name : {"f/g", "nowhere/f", "."}) {
+    const Error error = error_of([&] { append_text(scratch / name, "x"); });
+    EXPECT_EQ(error.kind, ErrorKind::disk) << error.what();
+    EXPECT_EQ(error.where, (scratch / name).string());
+  }
+  const DiskFault fault(1, ENOSPC);
+  EXPECT_EQ(error_of([&] { append_text(scratch / "f", "three\n"); }).kind, ErrorKind::disk);
+}
+
 TEST(Disk, AFullOneSaysHowMuchAndKeepsTheOldFile) {
   const Scratch scratch;
   write_atomically(scratch / "f", "old");

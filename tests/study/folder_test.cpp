@@ -19,6 +19,7 @@
 #include "page/page.h"
 #include "study/child.h"
 #include "study/claims.h"
+#include "study/collect.h"
 #include "study/state.h"
 #include "study/view.h"
 
@@ -188,6 +189,59 @@ TEST(Folder, WhatCannotBeRemovedIsSaid) {
   fs::permissions(scratch.folder(), fs::perms::owner_all);
   EXPECT_EQ(error.kind, ErrorKind::disk) << error.what();
   EXPECT_TRUE(fs::exists(scratch / "study.db"));
+}
+
+// Runs that nobody could look for are not left behind without the study that made them.
+TEST(Folder, AFolderThatCannotBeListedKeepsTheStudy) {
+  for (const char* name : {"runs", "runs/a", "figures"}) {
+    const Scratch scratch;
+    { State state(scratch.folder()); }
+    fs::create_directories(scratch / "runs/a/r0-0123456789abcdef");
+    fs::create_directories(scratch / "figures");
+    const test::AsNobody user(scratch.folder());
+    fs::permissions(scratch / name, fs::perms::none);
+    const Error error = error_of([&] { forget(scratch.folder(), 1); });
+    fs::permissions(scratch / name, fs::perms::owner_all);
+    EXPECT_EQ(error.kind, ErrorKind::disk) << error.what();
+    EXPECT_EQ(error.where, (scratch / name).string());
+    EXPECT_FALSE(error.hint.empty());
+    EXPECT_TRUE(fs::exists(scratch / "study.db")) << name;
+    forget(scratch.folder(), 1);
+    EXPECT_FALSE(fs::exists(scratch / "runs"));
+  }
+}
+
+// A run that is finished need not keep what takes room.
+TEST(Folder, WhatAFinishedRunKeepsIsSaid) {
+  const Scratch scratch;
+  fs::create_directories(scratch / "ckpt/step-1");
+  for (const char* name : {"ckpt/step-1/file", "weights.safetensors", "events.out.tfevents.1"})
+    std::ofstream(scratch / name) << "x";
+  const test::AsNobody user(scratch.folder());
+  fs::permissions(scratch / "ckpt/step-1", fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_EQ(tidy(scratch.folder()),
+            (scratch / "ckpt").string() + " cannot be removed: Permission denied");
+  EXPECT_FALSE(fs::exists(scratch / "events.out.tfevents.1"));
+  fs::permissions(scratch / "ckpt/step-1", fs::perms::owner_all);
+  EXPECT_EQ(tidy(scratch.folder()), "");
+  EXPECT_TRUE(fs::is_empty(scratch.folder()));
+}
+
+// Nobody takes the claims of an earlier file for those of this one.
+TEST(Folder, ClaimsThatCannotBeRemovedAreAnError) {
+  const Scratch scratch;
+  report::Study study;
+  study.name = "q";
+  study.claims.push_back({"mine", "x", "c", "1", "holds", ""});
+  write_claims(study, scratch.folder());
+  report::write_page(study, scratch.folder().string());
+  study.claims.clear();
+  const test::AsNobody user(scratch.folder());
+  fs::permissions(scratch.folder(), fs::perms::owner_read | fs::perms::owner_exec);
+  const Error error = error_of([&] { write_claims(study, scratch.folder()); });
+  fs::permissions(scratch.folder(), fs::perms::owner_all);
+  EXPECT_EQ(error.kind, ErrorKind::disk) << error.what();
+  EXPECT_EQ(error.where, (scratch / "claims.md").string());
 }
 
 // A run that starts in what another one left would pass for finished.

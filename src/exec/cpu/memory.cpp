@@ -15,10 +15,11 @@ std::int64_t available_memory() {
   return std::min(available, memory_left_in_group().value_or(available));
 }
 
-void out_of_memory(std::int64_t bytes, std::int64_t available) {
+void out_of_memory(std::int64_t bytes, std::int64_t available, const std::string& said) {
   throw Error(ErrorKind::memory,
               "the plan needs " + std::to_string(bytes / 1'000'000) +
-                  " MB more and the system has " + std::to_string(available / 1'000'000) + " MB",
+                  " MB more and the system has " + std::to_string(available / 1'000'000) + " MB" +
+                  (said.empty() ? "" : "; " + said),
               "memory",
               "use a smaller micro-batch (--accumulate), --set parallel.recompute=full or a "
               "smaller model; `tessera explain` shows the "
@@ -28,8 +29,9 @@ void out_of_memory(std::int64_t bytes, std::int64_t available) {
 Pages::Pages(std::int64_t shared, std::int64_t own, comm::Comm* comm) : shared_(comm ? shared : 0) {
   try {
     memory_ = comm ? comm->allocate(shared, own) : comm::plain_memory(shared + own);
-  } catch (const Error&) {
-    out_of_memory(shared + own, available_memory());
+  } catch (const Error& error) {
+    if (error.kind != ErrorKind::memory) throw;
+    out_of_memory(shared + own, available_memory(), error.message);
   }
 }
 
