@@ -3,7 +3,7 @@
 
     bench/peers_cpu.py [--rounds 3] [--threads 16] [--tessera build/tessera] [--seconds 1.0]
                        [--cases vit_b_16:8:bf16:infer,resnet50:8:f32:train]
-                       [--peers torch,openvino,onnxruntime]
+                       [--peers torch,openvino,onnxruntime] [--settings ...] [--at-once]
 
 Needs torch and torchvision; OpenVINO and ONNX Runtime (also onnx) take part in inference where they
 are installed. Convention: a round measures Tessera and then each peer, every second round
@@ -16,6 +16,9 @@ AdamW fused or with foreach; in bf16 also autocast, weights in bf16 (inference) 
 multiplications (float32_matmul_precision "medium"), and trainings in f32. A setting that does not
 run, or whose step takes twice as long as the fastest so far, is named and left out.
 ONNX Runtime in bf16 is its fast math of Arm: f32 that is multiplied as bf16.
+Where a machine is there for minutes only, --settings names PyTorch's settings (as an earlier run
+printed them), which are then taken without a try, and --at-once prepares the peers of all cases
+before the first measurement.
 int8 (inference of transformers) is Tessera with calibrated activations beside PyTorch and ONNX
 Runtime with dynamic ones, which is what they do without data; --beside says what Tessera runs
 everything else in.
@@ -167,10 +170,14 @@ def torch_step(name, batch, what, kind, mkldnn=True, compiled=False, channels_la
 
 
 def best_of_torch(options, name, batch, dtype, what, most=2):
-    """The fastest settings of PyTorch, as steps by name."""
+    """The fastest settings of PyTorch, or those that were asked for, as steps by name."""
     found = []
-    for setting in torch_settings(name, dtype, what, options.compile):
-        title = setting_name(setting)
+    settings = {setting_name(setting): setting
+                for setting in torch_settings(name, dtype, what, options.compile)}
+    if options.settings:
+        return {title: torch_step(name, batch, what, **settings[title])
+                for title in options.settings.split(",") if title in settings}
+    for title, setting in settings.items():
         try:
             step = torch_step(name, batch, what, **setting)
             # What is compiled may need more than two steps to be fast.
@@ -269,7 +276,15 @@ class Peers:
             process.start()
             theirs.close()
             self.processes.append((process, pipe))
-            self.pipes.update(dict.fromkeys(pipe.recv(), pipe))
+            if not options.at_once:
+                self.wait_for(pipe)
+
+    def wait_for(self, pipe):
+        self.pipes.update(dict.fromkeys(pipe.recv(), pipe))
+
+    def wait(self):
+        for _, pipe in self.processes:
+            self.wait_for(pipe)
 
     def seconds(self, who):
         self.pipes[who].send(who)
@@ -295,10 +310,10 @@ def tessera(options, name, batch, dtype, what):
     return json.loads(done.stdout)
 
 
-def measure(options, case):
+def measure(options, case, peers):
     name, batch, dtype, what = case.split(":")
     batch = int(batch)
-    peers, rows, flops = Peers(options, case), [], 0
+    rows, flops = [], 0
     for number in range(options.rounds):
         row = {}
         for who in (list(peers.pipes) + ["tessera"])[::1 if number % 2 else -1]:
@@ -335,6 +350,10 @@ def main():
                         help="int8: what Tessera runs the other layers in")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True,
                         help="try torch.compile, which takes minutes for a training step")
+    parser.add_argument("--settings", default="", metavar="NAMES",
+                        help="PyTorch's, with commas between; none of them is tried first")
+    parser.add_argument("--at-once", action="store_true",
+                        help="prepare the peers of all cases before the first measurement")
     parser.add_argument("--tessera", default=str(ROOT / "build/tessera"))
     options = parser.parse_args()
     prepare(options)
@@ -346,8 +365,12 @@ def main():
           f"{', '.join(versions)}\n")
     print("| case | Tessera ms | Tessera GFLOP/s | peers GFLOP/s | to the best peer (range) |")
     print("|---|---|---|---|---|")
-    for case in options.cases.split(","):
-        measure(options, case)
+    cases = options.cases.split(",")
+    ready = {case: Peers(options, case) for case in cases if options.at_once}
+    for peers in ready.values():
+        peers.wait()
+    for case in cases:
+        measure(options, case, ready[case] if ready else Peers(options, case))
 
 
 if __name__ == "__main__":

@@ -105,7 +105,8 @@ void expect_ends(const EndCase& c) {
 }
 TEST(ProductEnds, HaveTheBitsOfOneStepAfterTheOther) {
   using exec::cpu::Act;
-  if (!exec::cpu::micro<Low>().tile_low) GTEST_SKIP() << "this machine's tiles are not finished";
+  if (!exec::cpu::micro<Low>().tile_low && !exec::cpu::micro<Low>().product)
+    GTEST_SKIP() << "this machine's tiles are not finished";
   const int64_t block = exec::cpu::micro<Low>().k_block;
   for (const Act act : {Act::none, Act::gelu, Act::gelu_tanh})
     for (const int64_t m : {1, 7, 96, 301})

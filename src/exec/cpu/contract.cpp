@@ -89,8 +89,8 @@ bool finishes_in_tiles(const ContractJob& job) {
   const Lowering& l = job.lowering;
   const auto fits = [](const Tensor& t) { return !t || is_bf16(t); };
   const bool bias = job.addends.size() == 1 && addend_stride(l, 0) == 1 && !depends_on_row(l, 0);
-  return l.low && job.packed && micro<T>().tile_low && job.k_tasks == 1 && l.k.extent > 0 &&
-         fits(job.z) && fits(job.y) && (bias || job.addends.empty());
+  return l.low && job.packed && (micro<T>().tile_low || micro<T>().product) && job.k_tasks == 1 &&
+         l.k.extent > 0 && fits(job.z) && fits(job.y) && (bias || job.addends.empty());
 }
 void multiply_and_finish(const ContractJob& job, const Tile& tile, int64_t c_at, float* sums,
                          int64_t rs, void* scratch) {
@@ -213,7 +213,7 @@ template <class T>
 bool takes_in_turn(const Call& call, const ContractJob& job) {
   const Lowering& l = job.lowering;
   const Micro& kernel = micro<T>();
-  return l.k_chunks > 1 && kernel.a_block > 0 && l.chunk() <= kernel.k_block &&
+  return l.k_chunks > 1 && kernel.a_block > 0 && !kernel.product && l.chunk() <= kernel.k_block &&
          l.outer_k_steps() == 1 && !(l.low && job.y) && by_tiles(call) &&
          l.tiles() >= 2 * call.pool.size();
 }
@@ -227,9 +227,11 @@ void run_tiles(const Call& call, const ContractJob& job) {
   const bool one_step = direct && job.packed && l.k_chunks == 1;
   const bool recut = (in_tiles || in_turn(job) || one_step) && micro<T>().a_block > 0;
   const bool whole = (direct || recut) && by_tiles(call);
-  const TileSize size = !whole  ? TileSize{l.m_tile, l.n_tile}
-                        : recut ? even_tiles(l, micro<T>(), call.pool.size(), direct)
-                                : larger_tiles(l, call.pool.size());
+  const bool ordered = l.low && job.packed && micro<T>().product && whole && job.k_tasks == 1;
+  const TileSize size = !whole    ? TileSize{l.m_tile, l.n_tile}
+                        : ordered ? small_tiles(l, micro<T>(), call.pool.size(), direct)
+                        : recut   ? even_tiles(l, micro<T>(), call.pool.size(), direct)
+                                  : larger_tiles(l, call.pool.size());
   const int64_t k_tasks = job.k_tasks, slot = l.m_tile * l.n_tile,
                 chunk = k_tasks == 1 ? l.k.extent : l.chunk(),
                 pitch = ceil_div(size.n, panel_columns) * panel_columns,
@@ -240,7 +242,8 @@ void run_tiles(const Call& call, const ContractJob& job) {
                 same_rows = ceil_div(l.n.extent, size.n) * k_tasks,
                 of_head = ceil_div(l.m.extent, size.m) * ceil_div(size.m, rows) * same_rows;
   call.share_out(l.outer_steps() * of_head, same_rows, of_head, [&](int64_t task, int thread) {
-    const auto [index, first, tile] = strip_of(l, task / k_tasks, rows, size);
+    const int64_t at = ordered ? rows_first(l, task, size) : task / k_tasks;
+    const auto [index, first, tile] = strip_of(l, at, rows, size);
     if (tile.rows <= 0) return;
     const int64_t part = task % k_tasks, c_at = c_offset(l, tile), k_begin = part * chunk,
                   k_size = std::max<int64_t>(0, std::min(chunk, l.k.extent - k_begin));
@@ -336,7 +339,7 @@ void fast_contract(const Call& call) {
   const Scratch need = scratch_of(l, direct);
   CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread,
         "contract: scratch too small");
-  // In f32 where panels of B pass through the first-level cache; elsewhere it was not measured.
+  // In f32 where panels of B pass through the first-level cache; on x86-64 it gained nothing.
   const bool packs = l.low || micro_f32().a_block > 0;
   if (!job.packed && shared.packed > 0 && packs) {
     std::byte* const to = call.shared + shared.partials;

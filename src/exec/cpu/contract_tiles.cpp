@@ -5,6 +5,7 @@
 #include "base/index.h"
 #include "exec/cpu/contract_parts.h"
 #include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/gemm/tasks.h"
 
 namespace tessera::exec::cpu {
 
@@ -101,6 +102,23 @@ TileSize even_tiles(const Lowering& l, const Micro& micro, int threads, bool in_
       best = s;
     }
   return best;
+}
+
+TileSize small_tiles(const Lowering& l, const Micro& micro, int threads, bool in_c) {
+  const int64_t block = micro.k_step(std::min(l.k.extent, l.chunk())),
+                room = l.m_tile * sums_pitch(l);
+  const bool in_steps = !in_c && (l.k.extent > block || l.outer_k_steps() > 1);
+  const auto fits = [&](ProductTask t) {
+    return !in_steps || t.rows * ceil_div(t.columns, panel_columns) * panel_columns <= room;
+  };
+  const ProductTask task = product_task(l.m.extent, l.n.extent, l.k.extent * l.outer_k_steps(),
+                                        l.outer_steps(), threads, fits);
+  return {task.rows, task.columns};
+}
+int64_t rows_first(const Lowering& l, int64_t task, TileSize size) {
+  const int64_t down = ceil_div(l.m.extent, size.m), across = ceil_div(l.n.extent, size.n),
+                outer = task / (down * across), index = task % (down * across);
+  return (outer * down + index % down) * across + index / down;
 }
 
 Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in, bool low,

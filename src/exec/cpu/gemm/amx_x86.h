@@ -16,9 +16,7 @@
 
 #include <cstdint>
 
-#define TESSERA_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
-#define TESSERA_AMX \
-  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma,amx-tile,amx-bf16")))
+#include "exec/cpu/gemm/targets_x86.h"
 
 namespace tessera::exec::cpu {
 
@@ -59,17 +57,19 @@ TESSERA_AMX inline void amx_sums(std::int64_t k, const char* a, std::int64_t row
   if constexpr (M == 2) _tile_stored(2, to + 16 * pitch, c_row);
   if constexpr (M == 2 && N == 2) _tile_stored(3, to + 16 * pitch + 16, c_row);
 }
-// The same from zeros, for one or two tiles of rows and of columns.
+// The same for one or two tiles of rows and of columns; `more`: they begin with those at `to`.
 TESSERA_AMX inline void amx_sums(bool tall, bool wide, std::int64_t k, const char* a,
-                                 std::int64_t row, const char* b, float* to, std::int64_t pitch) {
+                                 std::int64_t row, const char* b, float* to, std::int64_t pitch,
+                                 bool more = false) {
+  const float* const from = more ? to : nullptr;
   if (tall && wide)
-    amx_sums<2, 2>(k, a, row, b, nullptr, to, pitch);
+    amx_sums<2, 2>(k, a, row, b, from, to, pitch);
   else if (tall)
-    amx_sums<2, 1>(k, a, row, b, nullptr, to, pitch);
+    amx_sums<2, 1>(k, a, row, b, from, to, pitch);
   else if (wide)
-    amx_sums<1, 2>(k, a, row, b, nullptr, to, pitch);
+    amx_sums<1, 2>(k, a, row, b, from, to, pitch);
   else
-    amx_sums<1, 1>(k, a, row, b, nullptr, to, pitch);
+    amx_sums<1, 1>(k, a, row, b, from, to, pitch);
 }
 
 // The first n of 16 or of 32 lanes.
@@ -78,6 +78,16 @@ inline __mmask16 first_of_16(std::int64_t n) {
 }
 inline __mmask32 first_of_32(std::int64_t n) {
   return n >= 32 ? 0xffffffffu : n <= 0 ? 0u : (1u << n) - 1;
+}
+
+// To nearest even; a NaN stays one.
+TESSERA_AVX512 inline __m256i rounded_16(__m512 v) {
+  const __m512i bits = _mm512_castps_si512(v), kept = _mm512_srli_epi32(bits, 16),
+                up = _mm512_add_epi32(_mm512_and_si512(kept, _mm512_set1_epi32(1)),
+                                      _mm512_set1_epi32(0x7fff)),
+                nearest = _mm512_srli_epi32(_mm512_add_epi32(bits, up), 16);
+  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(nearest, nan, kept, _mm512_set1_epi32(0x40)));
 }
 
 }  // namespace tessera::exec::cpu

@@ -143,16 +143,6 @@ TESSERA_AVX512 inline __m512 power_of_two(__m512 x) {
   return _mm512_mul_ps(p, _mm512_castsi512_ps(exponent));
 }
 
-// To nearest even; a NaN stays one.
-TESSERA_AVX512 inline __m256i rounded_16(__m512 v) {
-  const __m512i bits = _mm512_castps_si512(v), kept = _mm512_srli_epi32(bits, 16),
-                up = _mm512_add_epi32(_mm512_and_si512(kept, _mm512_set1_epi32(1)),
-                                      _mm512_set1_epi32(0x7fff)),
-                nearest = _mm512_srli_epi32(_mm512_add_epi32(bits, up), 16);
-  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(nearest, nan, kept, _mm512_set1_epi32(0x40)));
-}
-
 // A row of scores becomes powers of two, with zeros behind the last key; their sum.
 TESSERA_AVX512 inline float put_powers(const float* row, std::int64_t n, std::int64_t keys,
                                        float most, Low* to) {

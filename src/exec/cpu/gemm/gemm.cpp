@@ -7,6 +7,7 @@
 #include "exec/cpu/gemm/gemm.h"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace tessera::exec::cpu {
 namespace {
@@ -146,6 +147,37 @@ void in_steps(int64_t all, int64_t step, const Body& body) {
   for (int64_t at = 0; at < all; at += step) body(Part{at, std::min(step, all - at)});
 }
 
+// All rows with a block of k of a packed B, by a micro-kernel that orders tiles itself. Where
+// columns of A lie side by side, its rows are packed first.
+void multiply_whole(const Micro& micro, const Problem<Low>& p, Part k, const std::byte* b,
+                    int64_t b_pitch, std::byte* panel) {
+  const bool complete = k.first + k.size == p.k;
+  LowProduct all{.m = p.m,
+                 .n = p.n,
+                 .k = k.size,
+                 .a = p.a + k.first,
+                 .row = p.rs_a,
+                 .b = b,
+                 .b_pitch = b_pitch,
+                 .more = k.first > 0 || p.beta != 0,
+                 .c = p.c,
+                 .rs = p.rs_c,
+                 .finish = complete ? p.finish : Finish{},
+                 .room = panel};
+  if (p.cs_a == 1) return micro.product(all);
+  const int64_t padded = micro.padded(k.size);
+  all.k = all.row = padded;
+  all.a = reinterpret_cast<const Low*>(panel);
+  all.room = panel + padded * micro.a_bytes;
+  in_steps(p.m, micro.rows, [&](Part rows) {
+    pack_rows(micro, p, rows, k, panel);
+    all.m = rows.size;
+    all.c = p.c + rows.first * p.rs_c;
+    if (complete) all.finish = p.finish.at(rows.first, 0);
+    micro.product(all);
+  });
+}
+
 // `packed` holds a block of the operand that stays in the second-level cache and, behind it, panels
 // of the other.
 template <class T>
@@ -251,13 +283,17 @@ void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int6
   const MicroState state(kernel);
   const Problem<T> p{m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1, finish};
   const int64_t k_step = kernel.k_step(k), k_all = padded_k<T>(b.k_all);
-  const int64_t m_step = kernel.rows * kernel.a_panels(kernel.padded(k_step));
+  const int64_t m_step = kernel.rows * kernel.a_panels(kernel.padded(k_step)),
+                b_pitch = k_all * kernel.b_bytes;
   in_steps(k, k_step, [&](Part part) {
+    const std::byte* const panels =
+        bytes(b.data + b.n0 * k_all) + (b.k0 + part.first) * kernel.b_bytes;
+    if constexpr (std::is_same_v<T, Low>)
+      if (kernel.product && (beta == 0 || beta == 1))
+        return multiply_whole(kernel, p, part, panels, b_pitch, bytes(panel));
     in_steps(m, m_step, [&](Part rows) {
       pack_rows(kernel, p, rows, part, bytes(panel));
-      multiply(kernel, p, rows, {0, n}, part, bytes(panel),
-               bytes(b.data + b.n0 * k_all) + (b.k0 + part.first) * kernel.b_bytes,
-               k_all * kernel.b_bytes);
+      multiply(kernel, p, rows, {0, n}, part, bytes(panel), panels, b_pitch);
     });
   });
 }

@@ -4,13 +4,11 @@
 #include <cstdint>
 #include <utility>
 
+#include "exec/cpu/gemm/amx_product_x86.h"
 #include "exec/cpu/gemm/amx_x86.h"
 #include "exec/cpu/gemm/attend_x86.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/x86.h"
-
-#define TESSERA_AVX512_BF16 \
-  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
 
 namespace tessera::exec::cpu {
 namespace {
@@ -88,8 +86,13 @@ TESSERA_AMX void tile_amx(int64_t k, const void* a, const void* b, const TileOut
   if (in_place)
     return amx_sums<2, 2>(k, a_rows, 2 * k, b_rows, out.beta == 0 ? nullptr : out.c, out.c, out.rs);
   alignas(64) float part[32 * 32];
-  amx_sums(out.rows > 16, out.cols > 16, k, a_rows, 2 * k, b_rows, part, 32);
-  store_part(part, out);
+  // Sums go on from those of C, as in place.
+  const bool more = out.cs == 1 && out.alpha == 1 && out.beta == 1;
+  if (more) copy_sums(out.c, out.rs, out.rows, out.cols, part, 32);
+  amx_sums(out.rows > 16, out.cols > 16, k, a_rows, 2 * k, b_rows, part, 32, more);
+  TileOut end = out;
+  if (more) end.beta = 0;
+  store_part(part, end);
 }
 
 void pack_a_pairs(const Lanes& lanes, void* panel) { low_packs().pairs_12(lanes, panel); }
@@ -112,11 +115,13 @@ constexpr Micro amx_micro{.name = "amx",
                           .group = low_group,
                           .a_bytes = 32 * 2,
                           .b_bytes = 32 * 2,
-                          .k_block = low_k_block,
+                          .k_block = most_low_k_block,
+                          .a_block = most_a_block,
                           .row_major = true,
                           .pack_a = pack_a_rows,
                           .pack_b = pack_b_pairs,
                           .tile = tile_amx,
+                          .product = product_amx,
                           .attend = attend_amx,
                           .begin = begin_amx,
                           .end = end_amx};
@@ -126,7 +131,7 @@ constexpr Micro amx_micro{.name = "amx",
 std::vector<const Micro*> machine_micros() {
   const X86Features& has = x86_features();
   std::vector<const Micro*> out;
-  if (has.amx_bf16) out.push_back(&amx_micro);
+  if (has.amx_bf16 && has.avx512_bf16) out.push_back(&amx_micro);
   if (has.avx512_bf16) out.push_back(&dots_micro);
   return out;
 }

@@ -97,6 +97,30 @@ struct ScatteredRows {
   std::int64_t pitch = 0;
 };
 
+// A whole product of bf16 with a packed B: C, or what `finish` makes of it, for m rows and n
+// columns; k numbers. Row i of A lies at a + i * row; or, where `a` is null, in pieces, each padded
+// to a group of four, of which numbers from k0 on are multiplied. `more`: sums begin with C's.
+// Where `finish` has a `low`, results go there and C is not written; its addend is bf16 or none.
+struct LowProduct {
+  std::int64_t m = 0, n = 0, k = 0;
+  const Low* a = nullptr;
+  std::int64_t row = 0;
+  ScatteredRows pieces{};
+  std::int64_t k0 = 0;
+  const std::byte* b = nullptr;  // its first panel
+  std::int64_t b_pitch = 0;      // bytes between panels
+  bool more = false;
+  float* c = nullptr;
+  std::int64_t rs = 0;
+  Finish finish{};
+  void* room = nullptr;  // of panel_bytes (gemm.h)
+
+  std::int64_t parts() const {
+    const std::int64_t length = (pieces.length + 3) / 4 * 4;
+    return (k0 + k + length - 1) / length - k0 / length;
+  }
+};
+
 // Scores of an attention get this added: dense rows of f32 or of bf16, or nothing.
 struct Addend {
   const float* wide = nullptr;
@@ -158,6 +182,8 @@ struct Micro {
   // never written. Walks. Null: C is finished when its tiles are done.
   void (*tile_low)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out,
                    const Finish& finish) = nullptr;
+  // All tiles of a product with a packed B, in an order of its own. Null: the driver orders them.
+  void (*product)(const LowProduct& product) = nullptr;
   // `size` numbers of pieces, `from` on, of `rows` rows into a panel, which has them in whole
   // groups (bf16: of four, the last filled up with zeros). Null: rows are copied side by side and
   // packed from there.
@@ -195,7 +221,7 @@ inline NextPanel::NextPanel(const Micro& micro, const void* panel, std::int64_t 
 // Bounds for every micro-kernel of its element type, so that what a plan reserves does not depend
 // on the machine. One whose blocks of k are longer than low_k_block takes fewer columns at a time.
 inline constexpr std::int64_t low_group = 32, low_rows = 32, low_k_block = 512;
-inline constexpr std::int64_t most_low_k_block = 1024;
+inline constexpr std::int64_t most_low_k_block = 3072;
 inline constexpr std::int64_t panel_columns = 32;  // panels of B begin at multiples of it
 inline constexpr std::int64_t most_a_block = 264 * 384 * 4;
 

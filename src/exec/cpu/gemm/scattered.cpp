@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "exec/cpu/gemm/gemm.h"
 #include "exec/cpu/simd/convert.h"
@@ -129,6 +130,32 @@ void pack_panel(const Micro& micro, const Scattered<T>& a, int64_t first, int64_
                panel);
 }
 
+// By a micro-kernel that orders tiles itself, a block of k after the other.
+void multiply_whole(const Micro& micro, const Scattered<Low>& a, int64_t m, int64_t n,
+                    const Low* packed, int64_t n0, int64_t n_size, float* c, int64_t rs_c,
+                    const Finish& finish, void* room) {
+  bool fused = false;
+  for (int64_t k0 = 0; k0 < a.k(); k0 += a.k_step()) {
+    const int64_t k = std::min(a.k_step(), a.k() - k0),
+                  k_there = (k + low_group - 1) / low_group * low_group;
+    fused = k0 + k == a.k() && finish.low && !finish.addend;
+    const Low* const b = packed + k0 * packed_columns(n) + n0 * k_there;
+    micro.product({.m = m,
+                   .n = n_size,
+                   .k = k,
+                   .pieces = {a.length, a.rows, a.pitch},
+                   .k0 = k0,
+                   .b = reinterpret_cast<const std::byte*>(b),
+                   .b_pitch = k_there * micro.b_bytes,
+                   .more = k0 > 0,
+                   .c = c,
+                   .rs = rs_c,
+                   .finish = fused ? finish : Finish{},
+                   .room = room});
+  }
+  if (!fused) finish_rows(finish, 0, m, n_size, c, rs_c);
+}
+
 }  // namespace
 
 template <class T>
@@ -169,6 +196,12 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
     return finish_rows(finish, 0, m, n_size, c, rs_c);
   }
   if (kernel.begin) kernel.begin();
+  if constexpr (std::is_same_v<T, Low>)
+    if (kernel.product) {
+      multiply_whole(kernel, a, m, n, packed, n0, n_size, c, rs_c, finish, panel);
+      if (kernel.end) kernel.end();
+      return;
+    }
   std::byte* const a_panel = static_cast<std::byte*>(panel);
   for (int64_t k0 = 0; k0 < a.k(); k0 += a.k_step()) {
     const int64_t k_size = std::min(a.k_step(), a.k() - k0), padded = kernel.padded(k_size),

@@ -65,19 +65,29 @@ std::size_t own_bytes(int64_t taps) {
          sizeof(void*) * static_cast<std::size_t>(taps * Tiles::most_rows);
 }
 
-// Where the taps of lattice pixel i read: one pointer per tap, `pitch` apart.
+// Where the taps of lattice pixels read, `count` of them from `first` on: one pointer per tap,
+// those of a tap `pitch` apart. Behind the last pixel it is repeated.
 template <class T>
-void point_at(const Product<T>& p, int64_t i, const T* zeros, const void** to, int64_t pitch) {
-  const int64_t rest = i % (p.lattice.h * p.lattice.w), y = rest / p.lattice.w * p.scale,
-                x = rest % p.lattice.w * p.scale;
-  const T* image =
-      p.source.data + i / (p.lattice.h * p.lattice.w) * p.source.h * p.source.w * p.source.c;
-  for (const Tap& tap : p.taps) {
-    const int64_t row = y + tap.row, col = x + tap.col;
-    const bool inside = row >= 0 && row < p.source.h && col >= 0 && col < p.source.w;
-    *to = inside ? image + (row * p.source.w + col) * p.source.c : zeros;
-    to += pitch;
+void point_at(const Product<T>& p, int64_t first, int64_t count, const T* zeros, const void** to,
+              int64_t pitch) {
+  const int64_t h = p.lattice.h, w = p.lattice.w, c = p.source.c,
+                there = std::min(count, p.lattice.images * h * w - first);
+  for (int64_t r = 0, size = 0; r < there; r += size) {  // pixels side by side
+    const int64_t pixel = first + r, x = pixel % w, y = pixel / w % h;
+    size = std::min(w - x, there - r);
+    const void** at = to + r;
+    for (const Tap& tap : p.taps) {
+      const int64_t row = y * p.scale + tap.row;
+      const bool inside = row >= 0 && row < p.source.h;
+      const T* const line =
+          p.source.data + (pixel / (h * w) * p.source.h + (inside ? row : 0)) * p.source.w * c;
+      for (int64_t i = 0, col = x * p.scale + tap.col; i < size; ++i, col += p.scale)
+        at[i] = inside && col >= 0 && col < p.source.w ? line + col * c : zeros;
+      at += pitch;
+    }
   }
+  for (std::size_t tap = 0; tap < p.taps.size(); ++tap, to += pitch)
+    std::fill(to + there, to + count, to[there - 1]);
 }
 
 // `length` numbers are read under each tap: the channels of a pixel, or of several side by side.
@@ -86,7 +96,9 @@ void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) 
   constexpr bool low = std::is_same_v<T, Low>;
   const int64_t pixels = p.lattice.images * p.lattice.h * p.lattice.w,
                 taps = static_cast<int64_t>(p.taps.size());
-  const Tiles tiles(pixels, p.n, low);
+  const bool ordered = low && micro_low().product && call.threading == Threading::automatic;
+  const Tiles tiles = ordered ? Tiles::small(pixels, p.n, taps * length, call.pool.size())
+                              : Tiles(pixels, p.n, low);
   const bool dense = p.lattice.step == 1;
   const Scattered<T> shape{taps, length};
   T* const zeros = shared + packed_elements(shape, p.n);
@@ -96,14 +108,16 @@ void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) 
     call.pool.parallel_for(pack_tasks(shape, p.n), [&](int64_t task, int) {
       gemm_pack<T>(shape, p.n, p.filters.data(), p.rs, p.cs, task, shared);
     });
-  const int64_t across = ceil_div(p.n, tiles.n);
-  call.share_out(ceil_div(pixels, tiles.m) * across, across, 1, [&](int64_t task, int thread) {
+  const int64_t across = ceil_div(p.n, tiles.n), down = ceil_div(pixels, tiles.m);
+  call.share_out(down * across, across, 1, [&](int64_t task, int thread) {
     const Own own = own_of(call, thread);
-    const int64_t first = task / across * tiles.m, rows = std::min(tiles.m, pixels - first);
-    const int64_t n0 = task % across * tiles.n, columns = std::min(tiles.n, p.n - n0);
+    // Filters that tasks share stay in a thread's cache where those of the same columns follow each
+    // other.
+    const int64_t first = (ordered ? task % down : task / across) * tiles.m,
+                  n0 = (ordered ? task / down : task % across) * tiles.n,
+                  rows = std::min(tiles.m, pixels - first), columns = std::min(tiles.n, p.n - n0);
     const int64_t at = first * p.n + n0;  // in a dense result
-    for (int64_t r = 0; r < tiles.m; ++r)
-      point_at(p, std::min(first + r, pixels - 1), zeros, own.rows + r, tiles.m);
+    point_at(p, first, tiles.m, zeros, own.rows, tiles.m);
     float* c = own.tile;
     int64_t pitch = ceil_div(columns, scattered_columns) * scattered_columns;
     if constexpr (!low)

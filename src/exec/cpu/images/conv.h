@@ -6,6 +6,7 @@
 
 #include "base/index.h"
 #include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/gemm/tasks.h"
 #include "exec/cpu/kernel.h"
 
 namespace tessera::exec::cpu {
@@ -40,6 +41,19 @@ struct Tiles {
         }
       }
   }
+  // For a micro-kernel that orders its tiles itself.
+  static Tiles small(std::int64_t pixels, std::int64_t channels, std::int64_t k, int threads) {
+    const ProductTask task = product_task(pixels, channels, k, 1, threads, [](ProductTask t) {
+      return t.rows <= most_rows && t.columns <= most_columns;
+    });
+    Tiles out;
+    out.m = ceil_div(task.rows, low_rows) * low_rows;
+    out.n = packed_columns(task.columns);
+    return out;
+  }
+
+ private:
+  Tiles() = default;
 };
 
 // Images whose pixels are read under taps.

@@ -1,0 +1,316 @@
+// Whole products of bf16 by AMX (Micro::product). Rows of A are read where they lie: 16 of them are
+// a tile if they are equally far apart, and only others are copied. A tile has all of k, and while
+// its sums are made those of the tile before it are finished, a few rows with each step of k: tiles
+// are multiplied beside the vector units.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "exec/cpu/gemm/amx_x86.h"
+#include "exec/cpu/gemm/micro.h"
+#include "exec/cpu/simd/gelu_fit.h"
+#include "exec/cpu/simd/vector.h"
+
+namespace tessera::exec::cpu {
+
+// Numbers of k in `steps` steps of 32: two groups of 16 rows, those of a group `row` bytes apart.
+struct AmxRows {
+  const char* at[2];
+  std::int64_t row[2];
+  std::int64_t steps;
+};
+inline constexpr std::int64_t most_amx_parts = 16;  // of k; those of more pieces are copied
+
+// Sums that wait for their end: rows of 32, of which `done` have it.
+struct AmxEnd {
+  const float* sums = nullptr;
+  Finish finish{};  // at the tile's first element
+  std::int64_t rows = 0, cols = 0, done = 0;
+};
+
+// gelu_low of vector_math-inl.h with its bits.
+TESSERA_AVX512 inline __m512 gelu_low_16(__m512 x) {
+  const __m512 most = _mm512_set1_ps(gelu_low_fit.most),
+               u = _mm512_max_ps(_mm512_min_ps(x, most), _mm512_set1_ps(-gelu_low_fit.most)),
+               t = _mm512_mul_ps(u, u), t2 = _mm512_mul_ps(t, t);
+  const auto of = [t, t2](const float* c) TESSERA_AVX512 {
+    const __m512 high = _mm512_fmadd_ps(t, _mm512_set1_ps(c[3]), _mm512_set1_ps(c[2])),
+                 low = _mm512_fmadd_ps(t, _mm512_set1_ps(c[1]), _mm512_set1_ps(c[0]));
+    return _mm512_fmadd_ps(high, t2, low);
+  };
+  const __m512 q = of(gelu_low_fit.below), about = _mm512_rcp14_ps(q),
+               r = _mm512_mul_ps(
+                   of(gelu_low_fit.above),
+                   _mm512_mul_ps(about, _mm512_fnmadd_ps(q, about, _mm512_set1_ps(2))));
+  return _mm512_mul_ps(x, _mm512_fmadd_ps(u, r, _mm512_set1_ps(gelu_low_fit.half)));
+}
+TESSERA_AVX512 inline __m512 widened_16(__m256i low) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(low), 16));
+}
+TESSERA_AVX512 inline __m512 acted_16(Act act, __m512 x) {
+  if (act == Act::gelu) return gelu_low_16(x);
+  alignas(64) float wide[16];
+  _mm512_store_ps(wide, x);
+  vector_gelu_low(wide, wide, 16, true);
+  return _mm512_load_ps(wide);
+}
+// To nearest even. The instruction takes the smallest numbers for zeros; they have a way of their
+// own.
+TESSERA_AVX512_BF16 inline __m512i rounded_32(__m512 low, __m512 high) {
+  constexpr int smallest = 0x20;
+  if ((_mm512_fpclass_ps_mask(low, smallest) | _mm512_fpclass_ps_mask(high, smallest)) == 0)
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(rounded_16(low)), rounded_16(high), 1);
+}
+
+// 16 columns of a row up to its rounding, in the order of Finish; `at` is their place in rows of
+// results.
+TESSERA_AVX512 inline __m512 before_rounding(const Finish& f, __m512 v, std::int64_t column,
+                                             std::int64_t at, __mmask16 there) {
+  if (f.scale)
+    v = _mm512_fmadd_ps(v, _mm512_maskz_loadu_ps(there, f.scale + column),
+                        _mm512_maskz_loadu_ps(there, f.offset + column));
+  else if (f.offset)
+    v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(there, f.offset + column));
+  if (f.low_addend)
+    v = _mm512_add_ps(v, widened_16(_mm256_maskz_loadu_epi16(there, f.low_addend + at)));
+  if (f.relu) v = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLT_UQ), v);
+  return v;
+}
+TESSERA_AVX512_BF16 inline void end_rows(AmxEnd& end, std::int64_t count) {
+  const Finish& f = end.finish;
+  const __mmask32 there = first_of_32(end.cols);
+  const auto first = static_cast<__mmask16>(there & 0xffff),
+             second = static_cast<__mmask16>(there >> 16);
+  for (const std::int64_t until = std::min(end.rows, end.done + count); end.done < until;
+       ++end.done) {
+    const float* const sums = end.sums + end.done * 32;
+    const std::int64_t at = end.done * f.pitch;
+    __m512i low = rounded_32(before_rounding(f, _mm512_loadu_ps(sums), 0, at, first),
+                             before_rounding(f, _mm512_loadu_ps(sums + 16), 16, at + 16, second));
+    if (f.act != Act::none) {
+      if (f.before) _mm512_mask_storeu_epi16(f.before + at, there, low);
+      low = rounded_32(acted_16(f.act, widened_16(_mm512_castsi512_si256(low))),
+                       acted_16(f.act, widened_16(_mm512_extracti64x4_epi64(low, 1))));
+    }
+    _mm512_mask_storeu_epi16(f.low + at, there, low);
+  }
+}
+
+// A tile of C: sums begin with those at `from`, or with zeros.
+struct AmxTile {
+  const AmxRows* rows;
+  std::int64_t parts, steps;
+  const char* b;
+  const float* from;
+  float* to;
+  std::int64_t from_pitch, pitch;
+};
+template <int M, int N>
+TESSERA_AMX inline void amx_tile(const AmxTile& tile, AmxEnd& end) {
+  if (tile.from) {
+    const std::int64_t pitch = tile.from_pitch, bytes = 4 * pitch;
+    _tile_loadd(0, tile.from, bytes);
+    if constexpr (N == 2) _tile_loadd(1, tile.from + 16, bytes);
+    if constexpr (M == 2) _tile_loadd(2, tile.from + 16 * pitch, bytes);
+    if constexpr (M == 2 && N == 2) _tile_loadd(3, tile.from + 16 * pitch + 16, bytes);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  constexpr std::int64_t step = 16 * 128, ahead = 2 * step;
+  const std::int64_t each = (end.rows - end.done + tile.steps - 1) / tile.steps;
+  const char* b = tile.b;
+  for (std::int64_t part = 0; part < tile.parts; ++part) {
+    const AmxRows& rows = tile.rows[part];
+    const char *a0 = rows.at[0], *a1 = rows.at[1];
+    for (std::int64_t s = 0; s < rows.steps; ++s, a0 += 64, a1 += 64, b += step) {
+      _tile_loadd(4, a0, rows.row[0]);
+      _tile_loadd(6, b, 128);
+      _tile_dpbf16ps(0, 4, 6);
+      for (std::int64_t line = 0; line < step; line += 64)
+        _mm_prefetch(b + ahead + line, _MM_HINT_T0);
+      if constexpr (N == 2) {
+        _tile_loadd(7, b + 64, 128);
+        _tile_dpbf16ps(1, 4, 7);
+      }
+      if constexpr (M == 2) {
+        _tile_loadd(5, a1, rows.row[1]);
+        _tile_dpbf16ps(2, 5, 6);
+        if constexpr (N == 2) _tile_dpbf16ps(3, 5, 7);
+      }
+      if (each > 0) end_rows(end, each);
+    }
+  }
+  const std::int64_t bytes = 4 * tile.pitch;
+  _tile_stored(0, tile.to, bytes);
+  if constexpr (N == 2) _tile_stored(1, tile.to + 16, bytes);
+  if constexpr (M == 2) _tile_stored(2, tile.to + 16 * tile.pitch, bytes);
+  if constexpr (M == 2 && N == 2) _tile_stored(3, tile.to + 16 * tile.pitch + 16, bytes);
+}
+
+// `size` numbers, and zeros up to `padded`, a multiple of 32.
+TESSERA_AVX512 inline void copy_row(const Low* from, std::int64_t size, std::int64_t padded,
+                                    Low* to) {
+  for (std::int64_t i = 0; i < padded; i += 32)
+    _mm512_storeu_si512(to + i, _mm512_maskz_loadu_epi16(first_of_32(size - i), from + i));
+}
+
+// The rows of a panel, from `first` on, for tiles to read; copies lie in the product's room.
+class AmxPanel {
+ public:
+  AmxPanel(const LowProduct& p, std::int64_t first)
+      : rows_(std::min<std::int64_t>(32, p.m - first)), room_(static_cast<Low*>(p.room)) {
+    if (p.a)
+      matrix(p, first);
+    else if (p.pieces.length % 32 == 0 && p.k0 % 32 == 0 && p.parts() <= most_amx_parts)
+      pieces(p, first);
+    else
+      copied(p, first);
+  }
+  const AmxRows* parts() const { return parts_; }
+  std::int64_t count() const { return count_; }
+  std::int64_t steps() const {
+    std::int64_t sum = 0;
+    for (std::int64_t i = 0; i < count_; ++i) sum += parts_[i].steps;
+    return sum;
+  }
+
+ private:
+  AmxRows& next(std::int64_t steps) {
+    AmxRows& out = parts_[count_++];
+    out.steps = steps;
+    return out;
+  }
+  // A group of 16 rows, of which some may be missing, row(i) with `size` numbers.
+  template <class Row>
+  void copy(AmxRows& to, int group, std::int64_t size, const Row& row) {
+    const std::int64_t padded = 32 * to.steps;
+    to.at[group] = reinterpret_cast<const char*>(room_);
+    to.row[group] = 2 * padded;
+    for (std::int64_t r = 0; r < 16; ++r, room_ += padded) {
+      const std::int64_t i = group * 16 + r;
+      copy_row(i < rows_ ? row(i) : room_, i < rows_ ? size : 0, padded, room_);
+    }
+  }
+  bool whole(int group) const { return rows_ >= group * 16 + 16; }
+  bool empty(int group) const { return rows_ <= group * 16; }
+
+  void matrix(const LowProduct& p, std::int64_t first) {
+    AmxRows& part = next((p.k + 31) / 32);
+    const Low* const a = p.a + first * p.row;
+    for (int group = 0; group < 2 && !empty(group); ++group)
+      if (whole(group) && p.k % 32 == 0) {
+        part.at[group] = reinterpret_cast<const char*>(a + group * 16 * p.row);
+        part.row[group] = 2 * p.row;
+      } else {
+        copy(part, group, p.k, [&](std::int64_t i) { return a + i * p.row; });
+      }
+  }
+  void pieces(const LowProduct& p, std::int64_t first) {
+    const std::int64_t length = p.pieces.length;
+    for (std::int64_t k = p.k0; k < p.k0 + p.k;) {
+      const std::int64_t from = k % length, size = std::min(length - from, p.k0 + p.k - k);
+      const void* const* const rows = p.pieces.rows + k / length * p.pieces.pitch + first;
+      const auto row = [&](std::int64_t i) { return static_cast<const Low*>(rows[i]) + from; };
+      AmxRows& part = next(size / 32);
+      for (int group = 0; group < 2 && !empty(group); ++group) {
+        const Low* const at = row(group * 16);
+        const std::int64_t apart = whole(group) ? row(group * 16 + 1) - at : 0;
+        bool even = whole(group);
+        for (std::int64_t r = 2; r < 16 && even; ++r) even = row(group * 16 + r) - at == r * apart;
+        if (even) {
+          part.at[group] = reinterpret_cast<const char*>(at);
+          part.row[group] = 2 * apart;
+        } else {
+          copy(part, group, size, row);
+        }
+      }
+      k += size;
+    }
+  }
+  // Pieces that are no whole steps lie side by side in a copy, each padded to fours.
+  void copied(const LowProduct& p, std::int64_t first) {
+    AmxRows& part = next((p.k + 31) / 32);
+    const std::int64_t padded = 32 * part.steps, length = (p.pieces.length + 3) / 4 * 4;
+    Low* const all = room_;
+    for (int group = 0; group < 2; ++group) {
+      part.at[group] = reinterpret_cast<const char*>(all + group * 16 * padded);
+      part.row[group] = 2 * padded;
+    }
+    std::fill_n(all, 32 * padded, Low{0});
+    for (std::int64_t k = p.k0; k < p.k0 + p.k;) {
+      const std::int64_t from = k % length, now = std::min(length - from, p.k0 + p.k - k),
+                         there = std::clamp<std::int64_t>(p.pieces.length - from, 0, now);
+      for (std::int64_t r = 0; r < rows_; ++r)
+        std::copy_n(
+            static_cast<const Low*>(p.pieces.rows[k / length * p.pieces.pitch + first + r]) + from,
+            there, all + r * padded + k - p.k0);
+      k += now;
+    }
+    room_ += 32 * padded;
+  }
+
+  std::int64_t rows_;
+  Low* room_;
+  AmxRows parts_[most_amx_parts]{};
+  std::int64_t count_ = 0;
+};
+
+// Sums of a part of C from a dense tile, or the other way round.
+TESSERA_AVX512 inline void copy_sums(const float* from, std::int64_t from_pitch, std::int64_t rows,
+                                     std::int64_t cols, float* to, std::int64_t pitch) {
+  for (std::int64_t r = 0; r < rows; ++r, from += from_pitch, to += pitch)
+    for (std::int64_t j = 0; j < cols; j += 16) {
+      const __mmask16 there = first_of_16(cols - j);
+      _mm512_mask_storeu_ps(to + j, there, _mm512_maskz_loadu_ps(there, from + j));
+    }
+}
+
+TESSERA_AMX inline void product_amx(const LowProduct& p) {
+  alignas(64) float sums[2][32 * 32];
+  AmxEnd end;
+  int turn = 0;
+  for (std::int64_t i = 0; i < p.m; i += 32) {
+    const AmxPanel panel(p, i);
+    const std::int64_t rows = std::min<std::int64_t>(32, p.m - i), steps = panel.steps();
+    const auto* b = reinterpret_cast<const char*>(p.b);
+    for (std::int64_t j = 0; j < p.n; j += 32, b += p.b_pitch) {
+      const std::int64_t cols = std::min<std::int64_t>(32, p.n - j);
+      const bool whole = rows == 32 && cols == 32, tall = rows > 16, wide = cols > 16;
+      float *const c = p.c + i * p.rs + j, *const dense = sums[turn];
+      AmxTile tile{panel.parts(), panel.count(), steps, b, nullptr, dense, 32, 32};
+      if (p.more) {
+        tile.from = whole ? c : dense;
+        if (whole)
+          tile.from_pitch = p.rs;
+        else
+          copy_sums(c, p.rs, rows, cols, dense, 32);
+      }
+      if (!p.finish.low && whole) {
+        tile.to = c;
+        tile.pitch = p.rs;
+      }
+      if (tall && wide)
+        amx_tile<2, 2>(tile, end);
+      else if (tall)
+        amx_tile<2, 1>(tile, end);
+      else if (wide)
+        amx_tile<1, 2>(tile, end);
+      else
+        amx_tile<1, 1>(tile, end);
+      if (p.finish.low) {
+        end = {dense, p.finish.at(i, j), rows, cols, 0};
+        turn = 1 - turn;
+      } else if (!whole) {
+        copy_sums(dense, 32, rows, cols, c, p.rs);
+      }
+    }
+  }
+  end_rows(end, end.rows);
+}
+
+}  // namespace tessera::exec::cpu
