@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "exec/cpu/gemm/attend_arm.h"
-#include "exec/cpu/gemm/attend_grad_arm.h"
+#include "exec/cpu/attention/attend_arm.h"
+#include "exec/cpu/attention/attend_grad_arm.h"
 #include "exec/cpu/gemm/f32_arm.h"
 #include "exec/cpu/gemm/finish_arm.h"
 #include "exec/cpu/gemm/gelu_arm.h"

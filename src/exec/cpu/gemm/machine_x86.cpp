@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <utility>
 
+#include "exec/cpu/attention/attend_x86.h"
 #include "exec/cpu/gemm/amx_product_x86.h"
 #include "exec/cpu/gemm/amx_x86.h"
-#include "exec/cpu/gemm/attend_x86.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/x86.h"
 

@@ -13,7 +13,7 @@
 #include <limits>
 #include <utility>
 
-#include "exec/cpu/gemm/attend.h"
+#include "exec/cpu/attention/attend.h"
 #include "exec/cpu/gemm/finish_arm.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/mmla_arm.h"

@@ -10,8 +10,8 @@
 #include <limits>
 #include <utility>
 
+#include "exec/cpu/attention/attend.h"
 #include "exec/cpu/gemm/amx_x86.h"
-#include "exec/cpu/gemm/attend.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/x86.h"
 

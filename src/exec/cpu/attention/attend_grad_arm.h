@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "exec/cpu/gemm/attend_arm.h"
+#include "exec/cpu/attention/attend_arm.h"
 #include "exec/cpu/gemm/finish_arm.h"
 #include "exec/cpu/gemm/micro.h"
 #include "exec/cpu/gemm/mmla_arm.h"
