@@ -12,7 +12,7 @@ namespace tessera::exec::cpu {
 struct ProductTask {
   std::int64_t rows, columns;
 };
-// Of each of `products` products m x n x k. Each thread takes several tasks, since those of a
+// What a task of `products` products m x n x k has. Each thread takes several, since threads of a
 // machine that others use too are not equally fast; and a task is so large that its beginning does
 // not count, but no larger than its factors may be in the second-level cache (measured with AMX).
 template <class Fits>
