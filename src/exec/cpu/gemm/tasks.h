@@ -12,9 +12,9 @@ namespace tessera::exec::cpu {
 struct ProductTask {
   std::int64_t rows, columns;
 };
-// What a task of `products` products m x n x k has. Each thread takes several, since threads of a
-// machine that others use too are not equally fast; and a task is so large that its beginning does
-// not count, but no larger than its factors may be in the second-level cache (measured with AMX).
+// Cuts `products` products m x n x k. Each thread takes several tasks, since threads of a machine
+// that others use too are not equally fast; and a task is so large that its beginning does not
+// count, but no larger than its factors may be in the second-level cache (measured with AMX).
 template <class Fits>
 ProductTask product_task(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t products,
                          int threads, const Fits& fits) {
