@@ -16,9 +16,9 @@ AdamW fused or with foreach; in bf16 also autocast, weights in bf16 (inference) 
 multiplications (float32_matmul_precision "medium"), and trainings in f32. A setting that does not
 run, or whose step takes twice as long as the fastest so far, is named and left out.
 ONNX Runtime in bf16 is its fast math of Arm: f32 that is multiplied as bf16.
-Where a machine is there for minutes only, --settings names PyTorch's settings (as an earlier run
-printed them), which are then taken without a try, and --at-once prepares the peers of all cases
-before the first measurement.
+For a short run --settings names PyTorch's settings (as an earlier run printed them), which are
+then taken without a try, and --at-once prepares the peers of all cases before the first
+measurement; their processes sleep until it is their turn.
 int8 (inference of transformers) is Tessera with calibrated activations beside PyTorch and ONNX
 Runtime with dynamic ones, which is what they do without data; --beside says what Tessera runs
 everything else in.
@@ -356,6 +356,15 @@ def main():
                         help="prepare the peers of all cases before the first measurement")
     parser.add_argument("--tessera", default=str(ROOT / "build/tessera"))
     options = parser.parse_args()
+    if options.at_once and not options.settings:
+        parser.error("--at-once needs --settings: settings that are tried at the same time would "
+                     "disturb each other")
+    cases = options.cases.split(",")
+    known = {setting_name(setting) for name, _, dtype, what in map(lambda c: c.split(":"), cases)
+             for setting in torch_settings(name, dtype, what, options.compile)}
+    if unknown := [name for name in options.settings.split(",") if name and name not in known]:
+        parser.error(f"no case has these settings: {', '.join(unknown)}; they have "
+                     f"{', '.join(sorted(known))}")
     prepare(options)
     versions = [f"torch {torch.__version__}"]
     for module in ("openvino", "onnxruntime"):
@@ -365,7 +374,6 @@ def main():
           f"{', '.join(versions)}\n")
     print("| case | Tessera ms | Tessera GFLOP/s | peers GFLOP/s | to the best peer (range) |")
     print("|---|---|---|---|---|")
-    cases = options.cases.split(",")
     ready = {case: Peers(options, case) for case in cases if options.at_once}
     for peers in ready.values():
         peers.wait()

@@ -198,10 +198,11 @@ void MemoryLevel::write(Session& session, const Progress& progress, const json& 
     manifest.state[writers_key] = ranks_.size();
     files::write_atomically(part / files::manifest_name, print(manifest));
     made->commit();
-    for (const StuckCheckpoint& old :
-         remove_older(folder_, progress.step, -1, {kept_in_memory, false}))  // memory would fill up
-      throw Error(ErrorKind::disk, "the old checkpoint cannot be removed: " + old.why,
-                  old.path.string());
+    const std::vector<StuckCheckpoint> stuck =
+        remove_older(folder_, progress.step, -1, {kept_in_memory, false});
+    if (!stuck.empty())  // memory would fill up
+      throw Error(ErrorKind::disk, "the old checkpoint cannot be removed: " + stuck.front().why,
+                  stuck.front().path.string());
   });
 }
 

@@ -24,7 +24,7 @@ class Saver {
   void save(Session& session, const Progress& progress, const nlohmann::json& notes,
             const std::filesystem::path& flush);
   bool due(std::int64_t step) { return interval_.due(step); }  // by the number of steps
-  // What is to be said of saves that have ended; each is told once.
+  // Sentences on saves that have ended; each is told once.
   std::vector<std::string> remarks();
   void poll();  // throws the error of a save that has ended
   void wait();  // until nothing is under way on any rank

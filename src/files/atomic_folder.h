@@ -28,14 +28,14 @@ class AtomicFolder {
   bool done_ = false;
 };
 
-// A folder that is whole or gone: renamed before its files are removed. Why one that cannot be
-// removed stays, and what is left of it; "": it is gone. Error(disk) when its other name cannot be
-// flushed.
+// A folder that is whole or gone: renamed before its files are removed. The result says why one
+// that cannot be removed stays, and what is left of it; "": it is gone. Error(disk) when its other
+// name cannot be flushed.
 std::string remove_folder(const std::filesystem::path& folder);
 
 // Removes what torn writes left in `folder` and brings back what stepped aside; only one process
-// may write there at a time. A sentence on each that cannot be removed, which costs room and
-// nothing else. Error(disk) when the folder cannot be looked at.
+// may write there at a time. The result has a sentence on each that cannot be removed, which costs
+// room and nothing else. Error(disk) when the folder cannot be looked at.
 std::vector<std::string> clean_leftovers(const std::filesystem::path& folder);
 
 }  // namespace tessera::files

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "files/atomic_file.h"
 #include "files/disk.h"
@@ -80,14 +81,16 @@ std::string read_text(const std::filesystem::path& path, std::size_t max_bytes, 
 
 void append_text(const std::filesystem::path& path, std::string_view text) {
   struct Opened {
-    const int descriptor;
-    ~Opened() { ::close(descriptor); }
+    int descriptor;
+    ~Opened() {
+      if (descriptor >= 0) ::close(descriptor);
+    }
   };
-  const int descriptor =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
-  if (descriptor < 0) fail_disk(path, "open the file", errno);
-  const Opened file{descriptor};
+  Opened file{::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666)};
+  if (file.descriptor < 0) fail_disk(path, "open the file", errno);
   write_all(file.descriptor, std::as_bytes(std::span(text)), path, text.size());
+  // A shared file system may say only now that it is full.
+  if (::close(std::exchange(file.descriptor, -1)) != 0) fail_disk(path, "close the file", errno);
 }
 
 void write_atomically(const std::filesystem::path& path, std::string_view text) {

@@ -23,8 +23,8 @@ std::string dump_part(const Seen& rank, const comm::Heartbeat& heartbeat,
                       const std::string& stacks);
 void leave_part(const HeartbeatFolder& folder, int rank, const std::string& part);
 
-// Waits a while for the parts of all ranks and writes the file. Why it could not; "": it is there,
-// or `file` is empty. Nothing here throws.
+// Waits a while for the parts of all ranks and writes the file. The result says why it could not;
+// "": it is there, or `file` is empty. Nothing here throws.
 std::string write_dump(const HeartbeatFolder& folder, const std::filesystem::path& file,
                        const std::string& verdict, const std::vector<Seen>& table,
                        std::chrono::milliseconds patience);

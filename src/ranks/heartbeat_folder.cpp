@@ -40,8 +40,12 @@ std::string file_text(const fs::path& path, std::size_t most) {
 bool write_file(const fs::path& path, const std::string& text, int flags) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | flags, 0644);
   if (file < 0) return false;
-  const bool whole = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  return ::close(file) == 0 && whole;  // a shared file system sends it now
+  const ssize_t written = ::write(file, text.data(), text.size());
+  const bool whole = written == static_cast<ssize_t>(text.size());
+  const int problem = written < 0 ? errno : ENOSPC;  // half of it means the second
+  const bool closed = ::close(file) == 0;            // a shared file system sends it now
+  if (!whole) errno = problem;
+  return closed && whole;
 }
 
 const char* name_of(HeartbeatFolder::Sign sign) {
@@ -112,9 +116,10 @@ bool HeartbeatFolder::write(const Seen& me) const {
                        {"waits", to_json(me.look.waits)},
                        {"left", to_json(me.look.left)}};
   std::string text = record.dump(-1, ' ', false, json::error_handler_t::replace);
-  const bool fits = text.size() < record_bytes;
-  errno = fits ? ENOSPC : EMSGSIZE;  // ENOSPC: what half a record means
-  if (!fits) return false;
+  if (text.size() >= record_bytes) {
+    errno = EMSGSIZE;
+    return false;
+  }
   text.resize(record_bytes - 1, ' ');
   return write_file(path_ / fmt::format("rank-{}", me.rank), text + '\n',
                     O_NOFOLLOW | (me.tick == 0 ? O_CREAT : 0));

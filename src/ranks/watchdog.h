@@ -40,7 +40,8 @@ class Watchdog {
 
   static Watchdog* here();  // of the rank that this thread works for; null: none
   // All ranks are there and the job runs: hang_s counts. `folder` exists and is empty; one that was
-  // given before stays. Why the others cannot see this rank's heartbeat; "": they can.
+  // given before stays. The result says why the others cannot see this rank's heartbeat; "": they
+  // can.
   std::string meet_in(const std::filesystem::path& folder);
   void done();  // the job is: its first rank removes the folder, unless a launcher will
 

@@ -34,8 +34,8 @@ void say_sentence(fmt::format_string<Shown<T>...> format, const T&... arguments)
 class Console {
  public:
   Console();  // looks at stderr and NO_COLOR
-  // A line of its own, above the bar; also appended to the log when there is one. Of a log that
-  // cannot be written that is said once, whoever is quiet.
+  // A line of its own, above the bar; also appended to the log when there is one. A log that cannot
+  // be written is told once, also to who asked for quiet.
   void line(const std::string& text);
   // Redraws the bar (terminal only). left_s: seconds to go; below 0: as the elapsed ones tell.
   // `doing`: at its end.

@@ -18,8 +18,8 @@ report::RunRecord collect(const std::string& verb, const std::filesystem::path& 
 report::RunRecord record_of_infer(const nlohmann::json& document, const std::string& where);
 report::RunRecord record_of_layers(const nlohmann::json& document, const std::string& where);
 
-// Removes what takes room and nobody reads again: checkpoints, weights, TensorBoard's events. What
-// stays, and why; "": nothing does.
+// Removes what takes room and nobody reads again: checkpoints, weights, TensorBoard's events.
+// Says what stays, and why; "": nothing does.
 std::string tidy(const std::filesystem::path& folder);
 
 }  // namespace tessera::study

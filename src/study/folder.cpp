@@ -4,6 +4,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "base/check.h"
 #include "files/look.h"
@@ -72,8 +73,12 @@ void remove_runs(const fs::path& part) {
 
 void remove_own(const fs::path& folder) {
   std::error_code not_empty;
-  for (const fs::path& part : files::entries_of(folder / "runs")) remove_runs(part);
-  for (const fs::path& figure : files::entries_of(folder / "figures"))
+  const auto inside = [&](const char* name) {  // a file of that name is not the study's
+    return fs::is_regular_file(folder / name, not_empty) ? std::vector<fs::path>()
+                                                         : files::entries_of(folder / name);
+  };
+  for (const fs::path& part : inside("runs")) remove_runs(part);
+  for (const fs::path& figure : inside("figures"))
     if (figure.extension() == ".svg") remove_or_fail(figure);
   for (const char* table : {"runs", "epochs", "losses", "ranks", "parts", "claims"})
     remove_or_fail(folder / "data" / (std::string(table) + ".csv"));

@@ -33,7 +33,7 @@ TEST(Said, AnOldCheckpointThatCannotBeRemoved) {
   EXPECT_EQ(steps_in(run), (std::vector<std::int64_t>{2, 6}));
 }
 
-// Also the one that goes at the end, and what the next process finds of it.
+// One that goes at the end is told too, and what the next process finds of it.
 TEST(Said, WhatIsLeftOfAnOldCheckpoint) {
   const fs::path folder = folder_for("rest"), run = folder / "run";
   const std::string command =
@@ -127,7 +127,7 @@ TEST(Said, EarlierSegmentsThatCannotBeRead) {
   EXPECT_EQ(one_rank().difference(run), "");
 }
 
-// Errors, where what cannot be done would leave something false behind.
+// What cannot be done is an error where it would leave something false behind.
 TEST(Said, WhatWouldLeaveSomethingFalseIsAnError) {
   const std::vector<Fault> faults = {
       {.call = Call::open, .n = 2, .value = EACCES, .only = "/env.json$"},  // without the machine

@@ -208,7 +208,8 @@ bool by_tiles(const Call& call) {
 }
 // Whether a task takes all chunks of k in turn: there are tiles enough for all threads, and chunks
 // are single blocks, so that adding them to C one after the other has the bits of adding their
-// sums. Tiles of bf16 that are added to C have no fast act.
+// sums, which those of AMX have not (they go on from C). Tiles of bf16 that are added to C have no
+// fast act.
 template <class T>
 bool takes_in_turn(const Call& call, const ContractJob& job) {
   const Lowering& l = job.lowering;

@@ -21,7 +21,7 @@ namespace tessera::exec::cpu {
 // Bytes that the system could still give us: /proc/meminfo, and the limit of its control group; a
 // very large number where neither is known.
 std::int64_t available_memory();
-// `said`: by the system, when it was asked for them.
+// `said` is the system's answer when it was asked for them.
 [[noreturn]] void out_of_memory(std::int64_t bytes, std::int64_t available,
                                 const std::string& said = "");
 

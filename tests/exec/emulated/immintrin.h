@@ -1,5 +1,5 @@
-// The instructions of AVX-512 and AMX that amx_product_x86.h uses, in plain C++, so that its logic
-// is tested on processors without them. In the place of the compiler's header of this name.
+// This file takes the place of the compiler's of this name: the instructions of AVX-512 and AMX
+// that amx_product_x86.h uses, in plain C++, so that its logic is tested on any processor.
 // Convention: a tile adds the products of k one after the other; a processor adds pairs of them, so
 // bits differ from its.
 #pragma once

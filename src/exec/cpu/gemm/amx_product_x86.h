@@ -13,6 +13,7 @@
 #include "exec/cpu/simd/vector.h"
 
 namespace tessera::exec::cpu {
+inline namespace TESSERA_X86 {
 
 // Numbers of k in `steps` steps of 32: two groups of 16 rows, those of a group `row` bytes apart.
 struct AmxRows {
@@ -64,8 +65,8 @@ TESSERA_AVX512_BF16 inline __m512i rounded_32(__m512 low, __m512 high) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(rounded_16(low)), rounded_16(high), 1);
 }
 
-// 16 columns of a row up to its rounding, in the order of Finish; `at` is their place in rows of
-// results.
+// Ends 16 columns of a row up to their rounding, in the order of Finish; `at` is their place in
+// rows of results.
 TESSERA_AVX512 inline __m512 before_rounding(const Finish& f, __m512 v, std::int64_t column,
                                              std::int64_t at, __mmask16 there) {
   if (f.scale)
@@ -126,8 +127,9 @@ TESSERA_AMX inline void amx_tile(const AmxTile& tile, AmxEnd& end) {
   const char* b = tile.b;
   for (std::int64_t part = 0; part < tile.parts; ++part) {
     const AmxRows& rows = tile.rows[part];
-    const char *a0 = rows.at[0], *a1 = rows.at[1];
-    for (std::int64_t s = 0; s < rows.steps; ++s, a0 += 64, a1 += 64, b += step) {
+    const char* a0 = rows.at[0];
+    [[maybe_unused]] const char* a1 = rows.at[1];  // null where there are 16 rows at most
+    for (std::int64_t s = 0; s < rows.steps; ++s, a0 += 64, b += step) {
       _tile_loadd(4, a0, rows.row[0]);
       _tile_loadd(6, b, 128);
       _tile_dpbf16ps(0, 4, 6);
@@ -139,6 +141,7 @@ TESSERA_AMX inline void amx_tile(const AmxTile& tile, AmxEnd& end) {
       }
       if constexpr (M == 2) {
         _tile_loadd(5, a1, rows.row[1]);
+        a1 += 64;
         _tile_dpbf16ps(2, 5, 6);
         if constexpr (N == 2) _tile_dpbf16ps(3, 5, 7);
       }
@@ -282,7 +285,14 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
       const std::int64_t cols = std::min<std::int64_t>(32, p.n - j);
       const bool whole = rows == 32 && cols == 32, tall = rows > 16, wide = cols > 16;
       float *const c = p.c + i * p.rs + j, *const dense = sums[turn];
-      AmxTile tile{panel.parts(), panel.count(), steps, b, nullptr, dense, 32, 32};
+      AmxTile tile{.rows = panel.parts(),
+                   .parts = panel.count(),
+                   .steps = steps,
+                   .b = b,
+                   .from = nullptr,
+                   .to = dense,
+                   .from_pitch = 32,
+                   .pitch = 32};
       if (p.more) {
         tile.from = whole ? c : dense;
         if (whole)
@@ -303,7 +313,7 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
       else
         amx_tile<1, 1>(tile, end);
       if (p.finish.low) {
-        end = {dense, p.finish.at(i, j), rows, cols, 0};
+        end = {.sums = dense, .finish = p.finish.at(i, j), .rows = rows, .cols = cols};
         turn = 1 - turn;
       } else if (!whole) {
         copy_sums(dense, 32, rows, cols, c, p.rs);
@@ -313,4 +323,5 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
   end_rows(end, end.rows);
 }
 
+}  // namespace TESSERA_X86
 }  // namespace tessera::exec::cpu

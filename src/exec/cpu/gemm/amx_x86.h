@@ -19,6 +19,7 @@
 #include "exec/cpu/gemm/targets_x86.h"
 
 namespace tessera::exec::cpu {
+inline namespace TESSERA_X86 {
 
 // Sums of 16 M rows of A, `row` bytes apart, and 16 N columns of B, [k / 2][32][2]; k is a multiple
 // of 32. They begin with those at `from`, or with zeros; its rows are `pitch` apart, as those of
@@ -90,4 +91,5 @@ TESSERA_AVX512 inline __m256i rounded_16(__m512 v) {
   return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(nearest, nan, kept, _mm512_set1_epi32(0x40)));
 }
 
+}  // namespace TESSERA_X86
 }  // namespace tessera::exec::cpu

@@ -2,12 +2,15 @@
 // or A where the micro-kernel asks for it), a few panels of the other at a time, and a micro-kernel
 // runs along k. Small operands (one head of an attention) matter
 // as much as large ones, hence the cheap packing. Convention: every element of C is one chain of
-// multiply-adds in the order of k, restarted at each block of k. (Before AVX2 a multiply-add rounds
+// multiply-adds in the order of k, restarted at each block of k (but for AMX, where it goes on from
+// C). (Before AVX2 a multiply-add rounds
 // twice, so bits may differ between such machines and others.)
 #include "exec/cpu/gemm/gemm.h"
 
 #include <algorithm>
 #include <type_traits>
+
+#include "base/check.h"
 
 namespace tessera::exec::cpu {
 namespace {
@@ -20,7 +23,7 @@ static_assert(sizeof(float) * 384 * (most_n_block + 12) <= gemm_scratch_bytes &&
               sizeof(Low) * low_k_block * (most_n_block + low_rows) <= gemm_scratch_bytes &&
               most_a_block + 64 + panel_columns * most_low_k_block * 2 <= gemm_scratch_bytes &&
               sizeof(float) * 384 * 12 <= panel_bytes && panel_bytes <= gemm_scratch_bytes &&
-              gemm_scratch_bytes % 64 == 0);
+              2 * low_rows * most_low_k_block * 2 <= panel_bytes && gemm_scratch_bytes % 64 == 0);
 
 template <class T>
 struct Problem {
@@ -289,8 +292,10 @@ void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int6
     const std::byte* const panels =
         bytes(b.data + b.n0 * k_all) + (b.k0 + part.first) * kernel.b_bytes;
     if constexpr (std::is_same_v<T, Low>)
-      if (kernel.product && (beta == 0 || beta == 1))
+      if (kernel.product) {
+        CHECK(beta == 0 || beta == 1, "a packed product begins with zeros or with C");
         return multiply_whole(kernel, p, part, panels, b_pitch, bytes(panel));
+      }
     in_steps(m, m_step, [&](Part rows) {
       pack_rows(kernel, p, rows, part, bytes(panel));
       multiply(kernel, p, rows, {0, n}, part, bytes(panel), panels, b_pitch);

@@ -54,8 +54,9 @@ struct PackedB {
   std::int64_t k_all = 0, k0 = 0, n0 = 0;
 };
 // C = A B + beta C, C's columns contiguous; `panel` has panel_bytes. Where `finish` has a `low`
-// (for which the micro-kernel has tile_low), results go there, and C is sums of all blocks of k but
-// the last. Without one it may have an offset alone, where the micro-kernel takes them.
+// (for which the micro-kernel has tile_low or product), results go there, and C is sums of all
+// blocks of k but the last. Without one it may have an offset alone, where the micro-kernel takes
+// them.
 template <class T>
 void gemm_packed(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t rs_a,
                  std::int64_t cs_a, const PackedB<T>& b, float beta, float* c, std::int64_t rs_c,

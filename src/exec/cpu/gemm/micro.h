@@ -52,8 +52,8 @@ struct TileOut {
 
 // The finish of C while it is near: relu(C scale + offset + addend), and where `low` is given that
 // is rounded into it instead. Columns of scale and offset start with the product's; the addend
-// and `low` have `pitch` between their rows. For tile_low alone: an activation, whose result is
-// `low`, of an offset without a scale; `before`, unless null, is what it is applied to.
+// and `low` have `pitch` between their rows. For tile_low and product alone: an activation, whose
+// result is `low`, of an offset without a scale; `before`, unless null, is what it is applied to.
 enum class Act { none, gelu, gelu_tanh };
 struct Finish {
   const float *scale = nullptr, *offset = nullptr;

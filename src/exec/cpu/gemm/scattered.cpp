@@ -1,7 +1,7 @@
 // A matrix product whose rows of A lie scattered (a convolution): a micro-kernel that can reads
 // them in place, for the others they are packed from there, and B is packed once for all callers.
 // Convention: as in gemm.cpp, an element of C is one chain of multiply-adds in the order of k,
-// restarted at each block of k.
+// restarted at each block of k, but for AMX.
 #include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for
 
 #undef HWY_TARGET_INCLUDE
@@ -130,7 +130,7 @@ void pack_panel(const Micro& micro, const Scattered<T>& a, int64_t first, int64_
                panel);
 }
 
-// By a micro-kernel that orders tiles itself, a block of k after the other.
+// A micro-kernel that orders tiles itself does all rows, a block of k after the other.
 void multiply_whole(const Micro& micro, const Scattered<Low>& a, int64_t m, int64_t n,
                     const Low* packed, int64_t n0, int64_t n_size, float* c, int64_t rs_c,
                     const Finish& finish, void* room) {

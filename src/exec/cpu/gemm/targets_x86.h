@@ -3,6 +3,8 @@
 // processor with AMX has AVX-512-BF16.
 #pragma once
 
+#define TESSERA_X86 x86  // an inline namespace, so that a program may have both
+
 #define TESSERA_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
 #define TESSERA_AVX512_BF16 \
   __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))

@@ -1,7 +1,7 @@
 // Convolution in f32 and bf16 as matrix products: a row of the first factor is what the taps of one
 // pixel read, named by one pointer per tap and never gathered; filters are packed once. Convention:
-// a task is a tile of pixels and channels (or of filter rows); tiles and the order of sums are
-// functions of the shapes alone.
+// a task is a tile of pixels and channels (or of filter rows); the order of sums is a function of
+// the shapes alone. (Tiles may depend on the number of threads, which no bit does.)
 #include <algorithm>
 #include <type_traits>
 #include <vector>

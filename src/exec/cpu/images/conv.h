@@ -41,7 +41,7 @@ struct Tiles {
         }
       }
   }
-  // For a micro-kernel that orders its tiles itself.
+  // Tiles for a micro-kernel that orders its own inside of them.
   static Tiles small(std::int64_t pixels, std::int64_t channels, std::int64_t k, int threads) {
     const ProductTask task = product_task(pixels, channels, k, 1, threads, [](ProductTask t) {
       return t.rows <= most_rows && t.columns <= most_columns;
