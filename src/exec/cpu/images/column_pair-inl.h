@@ -48,7 +48,7 @@ HWY_INLINE int64_t column_pairs(int64_t rows, int64_t c, float* first, float* se
   return at;
 }
 
-// What W vectors of channels of one row add to the sums of the rows before.
+// W vectors of channels of one row are added to the sums of the rows before.
 template <int W, class Term>
 HWY_INLINE void add_row(int64_t row, int64_t at, float* HWY_RESTRICT first,
                         float* HWY_RESTRICT second, const Term& term) {
