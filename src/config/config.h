@@ -118,7 +118,7 @@ struct Precision {
   double min_loss_scale = 1.0;
   std::string quantise = "none";  // inference: none | int8 | fp8
   bool tf32 = false;              // on cards
-  bool winograd = true;           // inference on the CPU
+  bool winograd = true;           // f32 on the CPU
   bool operator==(const Precision&) const = default;
 };
 

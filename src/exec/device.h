@@ -40,7 +40,7 @@ Threading threading_named(std::string_view name);  // "auto", else as above
 struct Liberties {
   bool tf32 = false;       // factors of f32 products may be rounded to TF32 (10 bits)
   bool any_order = false;  // sums need no fixed order, so bits may differ between two runs
-  bool winograd = true;    // an inference may take Winograd's algorithm for convolutions of f32
+  bool winograd = true;    // convolutions of f32 may be computed by Winograd's algorithm
   Threading threading = Threading::automatic;
 };
 

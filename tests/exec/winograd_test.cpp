@@ -77,11 +77,32 @@ Array by_winograd(const ir::Conv& attr, const std::vector<Array>& in, int thread
   return y;
 }
 
-Array exact(const ir::Conv& attr, const std::vector<Array>& in) {
+Array exact(Op op, const ir::Attrs& attrs, const std::vector<Array>& in) {
   ThreadPool pool(2);
   std::vector<Array> wide;
   for (const Array& a : in) wide.push_back(a.as(DType::f64));
-  return std::move(run_reference(Op::conv, attr, wide, pool)[0]);
+  return std::move(run_reference(op, attrs, wide, pool)[0]);
+}
+Array exact(const ir::Conv& attr, const std::vector<Array>& in) {
+  return exact(Op::conv, attr, in);
+}
+
+// The same of a training, which packs the filters in its scratch: conv or conv_input_grad.
+Array by_training(Op op, const ir::Conv& attr, const std::vector<Array>& in, int threads) {
+  const ir::Attrs attrs = attr;
+  Array y(DType::f32, ir::infer(op, attrs, types_of(in))[0].shape);
+  const ir::Shape& x = op == Op::conv ? in[0].shape() : y.shape();
+  const exec::cpu::Scratch need =
+      exec::cpu::winograd_training_scratch(attr, x, in[1].shape()).aligned();
+  Array shared(DType::u8, {static_cast<std::int64_t>(need.shared)});
+  Array own(DType::u8, {static_cast<std::int64_t>(need.per_thread) * threads});
+  for (const Array* a : {&y, &shared, &own}) std::fill_n(a->data(), a->bytes(), std::byte{0xff});
+  ThreadPool pool(threads);
+  const std::vector<exec::Tensor> operands = tensors(in), results = {y.tensor()};
+  const exec::cpu::Call call{op, attrs, operands, results, pool, need, shared.data(), own.data()};
+  op == Op::conv ? exec::cpu::winograd_train_conv(call) : exec::cpu::winograd_input_grad(call);
+  EXPECT_TRUE(y.guards_intact() && shared.guards_intact() && own.guards_intact());
+  return y;
 }
 
 TEST(Winograd, AnyPixelsAndChannels) {
@@ -105,6 +126,40 @@ TEST(Winograd, AnyPixelsAndChannels) {
     EXPECT_LE(relative_error(once, exact(conv.attrs(), in)), tolerance) << conv.text();
     for (const int threads : {2, 3})
       EXPECT_TRUE(once.same_bits(by_winograd(conv.attrs(), in, threads))) << conv.text();
+  }
+}
+
+// The gradient of the images of a conv: operands are the gradient of its result and its filters.
+ir::Conv gradient_of(const Conv& conv, std::vector<Array>& in) {
+  ir::Conv attr = conv.attrs();
+  attr.relu = false;
+  attr.rows = conv.h;
+  attr.cols = conv.w;
+  in = Conv{conv.b, conv.h + 2 * conv.pad - 2, conv.w + 2 * conv.pad - 2, conv.o, conv.c, conv.pad}
+           .operands();
+  in[1] = conv.operands()[1];
+  return attr;
+}
+
+TEST(Winograd, TrainsAnyPixelsAndChannels) {
+  const std::vector<Conv> all =
+      {
+          {1, 1, 1, 1, 1, 1},     {1, 3, 3, 3, 4, 0},     {3, 4, 5, 33, 65, 1},
+          {2, 6, 5, 31, 64, 2},   {2, 13, 10, 17, 31, 0}, {1, 7, 7, 140, 130, 1},
+          {4, 56, 56, 32, 40, 1},  // tiles of more than one chunk
+          {0, 5, 5, 3, 2, 1},
+      };
+  for (const Conv& conv : all) {
+    std::vector<Array> in = conv.operands();
+    EXPECT_TRUE(
+        by_training(Op::conv, conv.attrs(), in, 2).same_bits(by_winograd(conv.attrs(), in, 2)))
+        << conv.text();
+    const ir::Conv attr = gradient_of(conv, in);
+    const Array once = by_training(Op::conv_input_grad, attr, in, 1);
+    EXPECT_LE(relative_error(once, exact(Op::conv_input_grad, attr, in)), tolerance) << conv.text();
+    for (const int threads : {2, 3})
+      EXPECT_TRUE(once.same_bits(by_training(Op::conv_input_grad, attr, in, threads)))
+          << conv.text();
   }
 }
 
@@ -166,7 +221,7 @@ Ran run_plan(const Conv& conv, bool packs, bool winograd, int threads) {
   return ran;
 }
 
-// An inference takes it unless it is told not to; whoever does not pack the filters never does.
+// An inference takes it unless it is told not to; where filters are not packed, it does not.
 TEST(Winograd, IsForInferencesThatMay) {
   const Conv conv{2, 14, 14, 64, 96, 1, Conv::added};
   const Array want = exact(conv.attrs(), conv.operands());
@@ -201,6 +256,59 @@ TEST(Winograd, ErrorOnResNet50) {
                 conv.text().c_str(), error, plain, most / std::sqrt(scale),
                 most_plain / std::sqrt(scale));
     EXPECT_LE(error, 4 * plain) << conv.text();
+  }
+}
+
+// A step of a training: gradients of images and results of convs whose filters nobody packs.
+TEST(Winograd, IsForTrainingsThatMay) {
+  const Conv conv{3, 14, 14, 64, 96, 1};
+  std::vector<Array> grads;
+  const ir::Conv grad = gradient_of(conv, grads);
+  const auto run = [&](Op op, const ir::Conv& attr, const std::vector<Array>& in, bool winograd) {
+    const auto executor =
+        exec::make_executor("cpu", 2, {}, exec::Carrier::host, "", {.winograd = winograd});
+    ir::Builder b;
+    std::vector<ir::Var> operands;
+    for (const Array& a : in)
+      operands.push_back(
+          b.input(ir::Input::batch, "x" + std::to_string(operands.size()), a.type()));
+    b.output("y", b.emit(op, attr, operands)[0]);
+    const plan::Plan plan = plan::lower(b.program(), 0, executor->target());
+    const auto loaded = executor->load(plan);
+    for (std::size_t i = 0; i < in.size(); ++i)
+      loaded->write("x" + std::to_string(i), {in[i].data(), in[i].bytes()});
+    loaded->run();
+    Array y(DType::f32, plan.output("y")->slot.type.shape);
+    loaded->read("y", {y.data(), y.bytes()});
+    return y;
+  };
+  for (const Op op : {Op::conv, Op::conv_input_grad}) {
+    const ir::Conv attr = op == Op::conv ? conv.attrs() : grad;
+    const std::vector<Array> in = op == Op::conv ? conv.operands() : grads;
+    const Array want = exact(op, attr, in), plain = run(op, attr, in, false),
+                fast = run(op, attr, in, true);
+    EXPECT_LE(relative_error(plain, want), tolerance);
+    EXPECT_LE(relative_error(fast, want), tolerance);
+    EXPECT_EQ(fast.same_bits(by_training(op, attr, in, 3)), exec::cpu::micro_f32().winograd);
+    EXPECT_FALSE(plain.same_bits(by_training(op, attr, in, 3)));
+  }
+}
+
+// Whether a training takes it does not depend on the samples of a rank.
+TEST(Winograd, TrainsByImage) {
+  const auto trains = [](const Conv& c, std::int64_t stride = 1, DType dtype = DType::f32) {
+    ir::Conv attr = c.attrs();
+    attr.stride = stride;
+    return exec::cpu::winograd_trains(attr, {c.b, c.h, c.w, c.c}, {dtype, {3, 3, c.c, c.o}, {}});
+  };
+  for (const std::int64_t samples : {0, 1, 3, 64}) {
+    EXPECT_TRUE(trains({samples, 56, 56, 64, 64, 1}));
+    EXPECT_TRUE(trains({samples, 7, 7, 512, 512, 1}));
+    EXPECT_FALSE(trains({samples, 2, 2, 512, 512, 1}));
+    EXPECT_FALSE(trains({samples, 56, 56, 3, 64, 1}));
+    EXPECT_FALSE(trains({samples, 56, 56, 64, 64, 1}, 2));
+    EXPECT_FALSE(trains({samples, 56, 56, 64, 64, 1}, 1, DType::bf16));
+    EXPECT_FALSE(trains({samples, 56, 56, 64, 64, 3})) << "more border than filter";
   }
 }
 

@@ -48,6 +48,7 @@ Rows contract_cases() {
       row("linear_dw", "btf,btc->fc", {2, 65, 33}, {2, 65, 19}),
       row("linear_dw_deep", "btf,btc->fc", {16, 197, 33}, {16, 197, 19}),
       row("linear_dw_wide", "btf,btc->fc", {3, 100, 300}, {3, 100, 70}),
+      row("linear_dw_odd", "btf,btc->fc", {3, 33, 101}, {3, 33, 75}),
       row("linear_dw_empty", "btf,btc->fc", {0, 7, 5}, {0, 7, 3}),
       row("head", "bc,fc,f->bf", {5, 65}, {10, 65}, {{{10}}}),
       row("scores", "bhtd,bhsd->bhts", {2, 3, 7, 5}, {2, 3, 9, 5}),

@@ -84,6 +84,7 @@ Rows batch_norm_cases() {
   fused("groups", {5, 3, 2, 6}, 2);
   fused("rows", {33, 17}, 1);
   fused("large_groups", {7, 20, 20, 48}, 3);
+  fused("wide", {5, 4, 5, 77}, 2);  // rows longer than four cache lines, and a rest
   all("image", {3, 5, 4, 7}, 1);
   all("groups", {5, 3, 2, 6}, 2);
   all("one_each", {4, 3, 3, 5}, 4);

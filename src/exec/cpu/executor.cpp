@@ -13,7 +13,7 @@ class CpuExecutor final : public Executor {
  public:
   CpuExecutor(int threads, Groups groups, std::string folder, const Liberties& liberties)
       : target_(cpu::target(threads, liberties)),
-        machine_(threads, std::move(groups), std::move(folder), liberties.threading) {}
+        machine_(threads, std::move(groups), std::move(folder), liberties) {}
 
   const plan::Target& target() const override { return target_; }
   std::int64_t more_for(const plan::Footprint& room) const override {

@@ -52,6 +52,7 @@ struct Call {
   std::byte* packed = nullptr;
   std::int64_t packed_bytes = 0;  // they tell its form where a rule has several
   Threading threading = Threading::automatic;
+  bool winograd = true;  // Liberties::winograd
 
   // body(task, thread) for every task. By rows a thread takes `row` tasks that follow each other,
   // which are whole rows of the result, and by heads `head` of them.

@@ -78,7 +78,7 @@ CpuLoaded::CpuLoaded(const plan::Plan& plan, Machine& machine)
       bound.in.push_back(tensor(slot, bound.widen, bound.in.size(), in_types));
     for (const plan::Slot& slot : step.out)
       bound.out.push_back(tensor(slot, bound.round, bound.out.size(), out_types));
-    const bool shared = shared_out(machine.threading, step.op, step.attrs, in_types);
+    const bool shared = shared_out(machine.liberties.threading, step.op, step.attrs, in_types);
     bound.pool = shared ? &machine.pool : &machine.alone;
     bound.kernel = f64 ? kernel(step.op).f64 : kernel(step.op).f32;
     if (step.stream == 0) bound.scratch = scratch_of(step.op, step.attrs, in_types, out_types);
@@ -166,7 +166,8 @@ Call CpuLoaded::call_of(Bound& bound) {
           .memo = &bound.memo,
           .packed = bound.packed,
           .packed_bytes = bound.step->packed.type.bytes(),
-          .threading = machine_.threading};
+          .threading = machine_.liberties.threading,
+          .winograd = machine_.liberties.winograd};
 }
 
 comm::Pending CpuLoaded::start_move(const plan::Step& step, Bound& bound) {

@@ -19,9 +19,9 @@ std::int64_t workspace_bytes(ir::Op op, const ir::Attrs& attrs, std::span<const 
 
 // The state that the plans of one executor share.
 struct Machine {
-  Machine(int threads, Groups given, std::string folder, Threading how)
+  Machine(int threads, Groups given, std::string folder, const Liberties& may)
       : pool(threads),
-        threading(how),
+        liberties(may),
         groups(std::move(given)),
         memory(groups.empty() ? nullptr : groups.begin()->second, std::move(folder)) {}
   std::int64_t file_bytes() const { return memory.file().bytes(); }
@@ -31,7 +31,7 @@ struct Machine {
            ir::Home::file;
   }
   ThreadPool pool, alone{1};  // of a step that threads do not share out
-  Threading threading;
+  Liberties liberties;
   Groups groups;
   Memory memory;
   std::int64_t runs = 0;    // of all plans

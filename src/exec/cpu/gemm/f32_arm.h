@@ -220,6 +220,29 @@ inline void pack_f32_rows(const Lanes& l, float* to) {
   for (int r = 0; r < f32_rows; ++r) row[r] = static_cast<const float*>(l.from) + r * l.lane_step;
   pack_six(row, l.k, f32_rows * l.lane_step, to);
 }
+// Several panels of lanes that lie side by side: as many lanes as fill whole groups of panels, and
+// says how many that were. Pieces of eight rows are walked across, as pack_beside of bf16 does.
+template <int width>
+std::int64_t pack_f32_beside(const Lanes& l, void* panels) {
+  constexpr std::int64_t piece = 8, at_once = width == f32_rows ? 48 : 32, line = 16;
+  static_assert(at_once % width == 0 && at_once % line == 0);
+  const std::int64_t lanes = l.used / at_once * at_once, pitch = l.pitch * width, step = l.k_step;
+  float* const to = static_cast<float*>(panels);
+  for (std::int64_t k = 0; k < l.k; k += piece) {
+    const std::int64_t ahead = k + 2 * piece < l.k ? 2 * piece * step : 0;
+    for (std::int64_t lane = 0; lane < lanes; lane += at_once) {
+      const float* row = static_cast<const float*>(l.from) + k * step + lane;
+      float* group = to + lane / width * pitch + k * width;
+      for (std::int64_t p = std::min(piece, l.k - k); p > 0; --p, row += step, group += width) {
+        for (std::int64_t at = 0; at < at_once; at += line)
+          __builtin_prefetch(row + ahead + at, 0, 2);
+        for (std::int64_t at = 0; at < at_once; at += width)
+          __builtin_memcpy(group + at / width * pitch, row + at, width * sizeof(float));
+      }
+    }
+  }
+  return lanes;
+}
 inline void pack_f32_pieces(const void* const* rows, std::int64_t from, std::int64_t size,
                             void* panel) {
   const float* row[f32_rows];

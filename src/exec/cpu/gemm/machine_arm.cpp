@@ -149,8 +149,11 @@ constexpr Micro f32_micro{.name = "f32 neon",
                           .a_block = most_a_block,
                           .walks = true,
                           .offsets = true,
+                          .winograd = true,
                           .pack_a = pack_f32_a,
                           .pack_b = pack_f32_b,
+                          .pack_beside_a = pack_f32_beside<f32_rows>,
+                          .pack_beside_b = pack_f32_beside<f32_columns>,
                           .tile = tile_f32_arm,
                           .pack_pieces = pack_f32_pieces};
 

@@ -167,6 +167,7 @@ struct Micro {
   std::int64_t a_block = 0;
   bool walks = false;      // tiles know TileOut::next
   bool offsets = false;    // tiles know TileOut::offset
+  bool winograd = false;   // trainings were measured to gain by Winograd's algorithm (winograd.h)
   bool row_major = false;  // a panel of A is its rows one after the other: a copy of them is one
   Pack pack_a = nullptr, pack_b = nullptr;  // one panel
   // Several panels together, of lanes that lie side by side: as many of the first lanes as they

@@ -38,7 +38,7 @@ void grad_sums_block(const float* dy, const float* x, const float* mean, Behind 
     s = hn::Add(s, g);
     p = hn::MulAdd(g, centred, p);
   };
-  for (int64_t at = column_pairs(rows, c, sum, product, term); at < c; ++at) {
+  for (int64_t at = row_pairs(rows, c, sum, product, term); at < c; ++at) {
     sum[at] = product[at] = 0;
     for (int64_t row = 0; row < rows; ++row) {
       const float centred = x[row * c + at] - mean[at];
@@ -87,7 +87,7 @@ void relu_sums_block(const float* y, const float* g, const float* h, const float
     s = hn::Add(s, v);
     p = hn::MulAdd(v, hn::Sub(hn::LoadU(d, x + i), hn::LoadU(d, mean + at)), p);
   };
-  for (int64_t at = column_pairs(rows, c, sum, product, term); at < c; ++at) {
+  for (int64_t at = row_pairs(rows, c, sum, product, term); at < c; ++at) {
     sum[at] = product[at] = 0;
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t i = row * c + at;

@@ -262,6 +262,11 @@ static bool by_winograd(const Call& call) {
   return call.packed && call.in[1].dtype == ir::DType::f32 && call.in[1].shape[0] == 3 &&
          call.in[1].shape[1] == 3 && call.packed_bytes >= winograd_bytes(call.in[1].shape);
 }
+// A conv or the gradient of its images `x` whose filters nobody packed.
+static bool trains_by_winograd(const Call& call, const ir::Shape& x) {
+  return call.winograd && micro_f32().winograd && !call.packed && call.in.size() == 2 &&
+         winograd_trains(call.attr<ir::Conv>(), x, {call.in[1].dtype, call.in[1].shape, {}});
+}
 void pack_conv(const Call& call) {
   if (call.in[1].dtype == ir::DType::i8) return pack_conv_i8(call);
   if (by_winograd(call)) return winograd_pack(call);
@@ -270,7 +275,12 @@ void pack_conv(const Call& call) {
 void fast_conv(const Call& call) {
   if (call.in[0].dtype == ir::DType::i8) return conv_i8(call);
   if (by_winograd(call)) return winograd_conv(call);
+  if (trains_by_winograd(call, call.in[0].shape)) return winograd_train_conv(call);
   is_bf16(call.in[0]) ? conv<Low>(call) : conv<float>(call);
+}
+static Scratch larger(const Scratch& one, const Scratch& other) {
+  return {.shared = std::max(one.shared, other.shared),
+          .per_thread = std::max(one.per_thread, other.per_thread)};
 }
 Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
                      std::span<const ir::Type>) {
@@ -285,10 +295,10 @@ Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                    (low ? shared_bytes<Low>(shape.parts, shape.length, f[3])
                                         : shared_bytes<float>(shape.parts, shape.length, f[3])),
                          .per_thread = own_bytes(f[0] * f[1])};
-  if (!winograd_serves(attr, in)) return plain;
-  const Scratch other = winograd_scratch(attr, in[0].shape, f);
-  return {.shared = std::max(plain.shared, other.shared),
-          .per_thread = std::max(plain.per_thread, other.per_thread)};
+  if (winograd_serves(attr, in)) return larger(plain, winograd_scratch(attr, in[0].shape, f));
+  if (in.size() == 2 && winograd_trains(attr, in[0].shape, in[1]))
+    return larger(plain, winograd_training_scratch(attr, in[0].shape, f));
+  return plain;
 }
 
 // dx[row] collects dy[p] f[k] where row = p stride + k - pad. Rows of one remainder modulo the
@@ -325,14 +335,19 @@ void input_grad(const Call& call) {
 }
 }  // namespace
 void fast_conv_input_grad(const Call& call) {
+  if (trains_by_winograd(call, call.out[0].shape)) return winograd_input_grad(call);
   is_bf16(call.in[0]) ? input_grad<Low>(call) : input_grad<float>(call);
 }
-Scratch scratch_conv_input_grad(const ir::Attrs&, std::span<const ir::Type> in,
-                                std::span<const ir::Type>) {
+Scratch scratch_conv_input_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
+                                std::span<const ir::Type> out) {
   const ir::Shape& f = in[1].shape;
-  return {.shared = in[0].dtype == ir::DType::bf16 ? shared_bytes<Low>(f[0] * f[1], f[3], f[2])
-                                                   : shared_bytes<float>(f[0] * f[1], f[3], f[2]),
-          .per_thread = own_bytes(f[0] * f[1])};
+  const auto& attr = std::get<ir::Conv>(attrs);
+  const Scratch plain = {.shared = in[0].dtype == ir::DType::bf16
+                                       ? shared_bytes<Low>(f[0] * f[1], f[3], f[2])
+                                       : shared_bytes<float>(f[0] * f[1], f[3], f[2]),
+                         .per_thread = own_bytes(f[0] * f[1])};
+  if (!winograd_trains(attr, out[0].shape, in[1])) return plain;
+  return larger(plain, winograd_training_scratch(attr, out[0].shape, f));
 }
 
 }  // namespace tessera::exec::cpu

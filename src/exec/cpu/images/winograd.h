@@ -26,6 +26,20 @@ Scratch winograd_scratch(const ir::Conv& attr, const ir::Shape& x, const ir::Sha
 void winograd_conv(const Call& call);
 void winograd_pack(const Call& call);
 
+// The same in a training, whose filters are new in each step: a conv of images and filters alone,
+// and the gradient of its images. Whether it serves is a question of one image, so that bits do not
+// depend on how many samples a rank has. `x` is the shape of the conv's images, `f` that of its
+// filters; f16 is widened for the kernel, so it is served as well.
+bool winograd_trains(const ir::Conv& attr, const ir::Shape& x, const ir::Type& f);
+Scratch winograd_training_scratch(const ir::Conv& attr, const ir::Shape& x, const ir::Shape& f);
+void winograd_train_conv(const Call& call);
+void winograd_input_grad(const Call& call);
+
+// Three by three numbers of `size` filters, a tap at f[tap * number], at all points, in double:
+// to[point * pitch + i].
+void winograd_filters(const float* f, std::int64_t tap, std::int64_t size, float* to,
+                      std::int64_t pitch);
+
 // The values of one tile at all points: number k of channel c of pixel i lies at pixels[i][c], its
 // values at to[point * pitch + c].
 void winograd_input(const float* const* pixels, std::int64_t channels, float* to,

@@ -143,6 +143,58 @@ void output_tile(const float* HWY_RESTRICT from, int64_t pitch, int64_t channels
                        });
 }
 
+using F64 = hn::ScalableTag<double>;
+using Narrow = hn::Rebind<float, F64>;  // as many numbers of f32
+using W = hn::Vec<F64>;
+
+// y = G x: three taps at the six points, over the products of the points' distances.
+HWY_INLINE void taps_at_points(W x0, W x1, W x2, W* HWY_RESTRICT y) {
+  const F64 d;
+  constexpr double p = a, q = b, pp = p * p, qq = q * q;
+  constexpr double of_p = 1 / (2 * pp * (pp - qq)), of_q = 1 / (2 * qq * (qq - pp));
+  const W even_p = hn::Mul(hn::Set(d, of_p), hn::MulAdd(hn::Set(d, pp), x2, x0));
+  const W even_q = hn::Mul(hn::Set(d, of_q), hn::MulAdd(hn::Set(d, qq), x2, x0));
+  y[0] = hn::Mul(hn::Set(d, 1 / (pp * qq)), x0);
+  y[1] = hn::MulAdd(hn::Set(d, of_p * p), x1, even_p);
+  y[2] = hn::NegMulAdd(hn::Set(d, of_p * p), x1, even_p);
+  y[3] = hn::MulAdd(hn::Set(d, of_q * q), x1, even_q);
+  y[4] = hn::NegMulAdd(hn::Set(d, of_q * q), x1, even_q);
+  y[5] = x2;
+}
+
+// One vector of filters.
+HWY_INLINE void filters_at_points(const float* HWY_RESTRICT f, int64_t tap, float* HWY_RESTRICT to,
+                                  int64_t pitch) {
+  const F64 d;
+  const Narrow narrow;
+  const auto load = [&](int t)
+                        HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(narrow, f + t * tap)); };
+  W half[3 * winograd_reads];  // [col][point of the rows]
+  for (int col = 0; col < 3; ++col)
+    taps_at_points(load(col), load(3 + col), load(6 + col), half + col * winograd_reads);
+  for (int row = 0; row < winograd_reads; ++row) {
+    W y[winograd_reads];
+    taps_at_points(half[row], half[winograd_reads + row], half[2 * winograd_reads + row], y);
+    for (int col = 0; col < winograd_reads; ++col)
+      hn::StoreU(hn::DemoteTo(narrow, y[col]), narrow, to + (row * winograd_reads + col) * pitch);
+  }
+}
+
+void filters(const float* HWY_RESTRICT f, int64_t tap, int64_t size, float* HWY_RESTRICT to,
+             int64_t pitch) {
+  constexpr int64_t most = hn::MaxLanes(Narrow());
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Narrow()));
+  int64_t i = 0;
+  for (; i + lanes <= size; i += lanes) filters_at_points(f + i, tap, to + i, pitch);
+  if (i == size) return;
+  const auto rest = static_cast<std::size_t>(size - i) * sizeof(float);
+  float taps[9 * most] = {}, values[winograd_values * most];
+  for (int64_t t = 0; t < 9; ++t) std::memcpy(taps + t * most, f + t * tap + i, rest);
+  filters_at_points(taps, most, values, most);
+  for (int64_t point = 0; point < winograd_values; ++point)
+    std::memcpy(to + point * pitch + i, values + point * most, rest);
+}
+
 }  // namespace
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -152,6 +204,7 @@ namespace tessera::exec::cpu {
 
 HWY_EXPORT(input_tile);
 HWY_EXPORT(output_tile);
+HWY_EXPORT(filters);
 
 void winograd_input(const float* const* pixels, std::int64_t channels, float* to,
                     std::int64_t pitch) {
@@ -160,6 +213,10 @@ void winograd_input(const float* const* pixels, std::int64_t channels, float* to
 void winograd_output(const float* from, std::int64_t pitch, std::int64_t channels,
                      const WinogradTile& tile) {
   HWY_DYNAMIC_DISPATCH(output_tile)(from, pitch, channels, tile);
+}
+void winograd_filters(const float* f, std::int64_t tap, std::int64_t size, float* to,
+                      std::int64_t pitch) {
+  HWY_DYNAMIC_DISPATCH(filters)(f, tap, size, to, pitch);
 }
 
 }  // namespace tessera::exec::cpu
