@@ -127,7 +127,7 @@ TEST(Said, EarlierSegmentsThatCannotBeRead) {
   EXPECT_EQ(one_rank().difference(run), "");
 }
 
-// What cannot be done is an error where it would leave something false behind.
+// A thing that cannot be done is an error where it would leave something false behind.
 TEST(Said, WhatWouldLeaveSomethingFalseIsAnError) {
   const std::vector<Fault> faults = {
       {.call = Call::open, .n = 2, .value = EACCES, .only = "/env.json$"},  // without the machine
