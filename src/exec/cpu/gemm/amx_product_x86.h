@@ -110,18 +110,7 @@ struct AmxTile {
 };
 template <int M, int N>
 TESSERA_AMX inline void amx_tile(const AmxTile& tile, AmxEnd& end) {
-  if (tile.from) {
-    const std::int64_t pitch = tile.from_pitch, bytes = 4 * pitch;
-    _tile_loadd(0, tile.from, bytes);
-    if constexpr (N == 2) _tile_loadd(1, tile.from + 16, bytes);
-    if constexpr (M == 2) _tile_loadd(2, tile.from + 16 * pitch, bytes);
-    if constexpr (M == 2 && N == 2) _tile_loadd(3, tile.from + 16 * pitch + 16, bytes);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
+  begin_sums<M, N>(tile.from, tile.from_pitch);
   constexpr std::int64_t step = 16 * 128, ahead = 2 * step;
   const std::int64_t each = (end.rows - end.done + tile.steps - 1) / tile.steps;
   const char* b = tile.b;
@@ -148,11 +137,7 @@ TESSERA_AMX inline void amx_tile(const AmxTile& tile, AmxEnd& end) {
       if (each > 0) end_rows(end, each);
     }
   }
-  const std::int64_t bytes = 4 * tile.pitch;
-  _tile_stored(0, tile.to, bytes);
-  if constexpr (N == 2) _tile_stored(1, tile.to + 16, bytes);
-  if constexpr (M == 2) _tile_stored(2, tile.to + 16 * tile.pitch, bytes);
-  if constexpr (M == 2 && N == 2) _tile_stored(3, tile.to + 16 * tile.pitch + 16, bytes);
+  store_sums<M, N>(tile.to, tile.pitch);
 }
 
 // `size` numbers, and zeros up to `padded`, a multiple of 32.

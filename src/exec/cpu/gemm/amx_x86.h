@@ -21,12 +21,9 @@
 namespace tessera::exec::cpu {
 inline namespace TESSERA_X86 {
 
-// Sums of 16 M rows of A, `row` bytes apart, and 16 N columns of B, [k / 2][32][2]; k is a multiple
-// of 32. They begin with those at `from`, or with zeros; its rows are `pitch` apart, as those of
-// `to`.
+// The sums of M x N tiles begin with those at `from`, whose rows are `pitch` apart, or with zeros.
 template <int M, int N>
-TESSERA_AMX inline void amx_sums(std::int64_t k, const char* a, std::int64_t row, const char* b,
-                                 const float* from, float* to, std::int64_t pitch) {
+TESSERA_AMX inline void begin_sums(const float* from, std::int64_t pitch) {
   const std::int64_t c_row = 4 * pitch;
   if (from) {
     _tile_loadd(0, from, c_row);
@@ -39,6 +36,22 @@ TESSERA_AMX inline void amx_sums(std::int64_t k, const char* a, std::int64_t row
     _tile_zero(2);
     _tile_zero(3);
   }
+}
+template <int M, int N>
+TESSERA_AMX inline void store_sums(float* to, std::int64_t pitch) {
+  const std::int64_t c_row = 4 * pitch;
+  _tile_stored(0, to, c_row);
+  if constexpr (N == 2) _tile_stored(1, to + 16, c_row);
+  if constexpr (M == 2) _tile_stored(2, to + 16 * pitch, c_row);
+  if constexpr (M == 2 && N == 2) _tile_stored(3, to + 16 * pitch + 16, c_row);
+}
+// Sums of 16 M rows of A, `row` bytes apart, and 16 N columns of B, [k / 2][32][2]; k is a multiple
+// of 32. They begin with those at `from`, or with zeros; its rows are `pitch` apart, as those of
+// `to`.
+template <int M, int N>
+TESSERA_AMX inline void amx_sums(std::int64_t k, const char* a, std::int64_t row, const char* b,
+                                 const float* from, float* to, std::int64_t pitch) {
+  begin_sums<M, N>(from, pitch);
   for (std::int64_t p = 0; p < k; p += 32, a += 64, b += 16 * 128) {
     _tile_loadd(4, a, row);
     _tile_loadd(6, b, 128);
@@ -53,10 +66,7 @@ TESSERA_AMX inline void amx_sums(std::int64_t k, const char* a, std::int64_t row
       if constexpr (N == 2) _tile_dpbf16ps(3, 5, 7);
     }
   }
-  _tile_stored(0, to, c_row);
-  if constexpr (N == 2) _tile_stored(1, to + 16, c_row);
-  if constexpr (M == 2) _tile_stored(2, to + 16 * pitch, c_row);
-  if constexpr (M == 2 && N == 2) _tile_stored(3, to + 16 * pitch + 16, c_row);
+  store_sums<M, N>(to, pitch);
 }
 // The same for one or two tiles of rows and of columns; `more`: they begin with those at `to`.
 TESSERA_AMX inline void amx_sums(bool tall, bool wide, std::int64_t k, const char* a,

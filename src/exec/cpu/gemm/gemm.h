@@ -85,10 +85,11 @@ struct Scattered {
     const std::int64_t whole = sizeof(T) == sizeof(float) ? 4 : low_group;
     return std::max(whole, ((k() + blocks() - 1) / blocks() + whole - 1) / whole * whole);
   }
-  // k of B as it is packed: the last block is padded too.
-  std::int64_t packed_k() const {
-    return sizeof(T) == sizeof(float) ? k() : (k() + low_group - 1) / low_group * low_group;
+  // k of B as it is packed, of one block or, since the others are whole groups, of all.
+  static std::int64_t packed_block(std::int64_t size) {
+    return sizeof(T) == sizeof(float) ? size : (size + low_group - 1) / low_group * low_group;
   }
+  std::int64_t packed_k() const { return packed_block(k()); }
 };
 // B of such a product, packed once for all its rows: part t of B is a matrix length x n at
 // parts[t]. Tasks are independent of each other.

@@ -136,8 +136,7 @@ void multiply_whole(const Micro& micro, const Scattered<Low>& a, int64_t m, int6
                     const Finish& finish, void* room) {
   bool fused = false;
   for (int64_t k0 = 0; k0 < a.k(); k0 += a.k_step()) {
-    const int64_t k = std::min(a.k_step(), a.k() - k0),
-                  k_there = (k + low_group - 1) / low_group * low_group;
+    const int64_t k = std::min(a.k_step(), a.k() - k0), k_there = a.packed_block(k);
     fused = k0 + k == a.k() && finish.low && !finish.addend;
     const Low* const b = packed + k0 * packed_columns(n) + n0 * k_there;
     micro.product({.m = m,
@@ -165,9 +164,7 @@ void gemm_pack(const Scattered<T>& a, int64_t n, const T* const* parts, int64_t 
   const int64_t strips = packed_columns(n) / scattered_columns,
                 n0 = task % strips * scattered_columns, size = std::min(scattered_columns, n - n0);
   const int64_t k0 = task / strips * a.k_step(), k_size = std::min(a.k_step(), a.k() - k0),
-                k_there = sizeof(T) == sizeof(float)
-                              ? k_size
-                              : (k_size + low_group - 1) / low_group * low_group;
+                k_there = a.packed_block(k_size);
   packed += k0 * packed_columns(n);
   for (int64_t j = n0; j < n0 + size; j += kernel.columns) {
     std::byte* to = reinterpret_cast<std::byte*>(packed + j * k_there);
@@ -205,9 +202,7 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
   std::byte* const a_panel = static_cast<std::byte*>(panel);
   for (int64_t k0 = 0; k0 < a.k(); k0 += a.k_step()) {
     const int64_t k_size = std::min(a.k_step(), a.k() - k0), padded = kernel.padded(k_size),
-                  k_there = sizeof(T) == sizeof(float)
-                                ? k_size
-                                : (k_size + low_group - 1) / low_group * low_group;
+                  k_there = a.packed_block(k_size);
     const T* const block = packed + k0 * packed_columns(n);
     const bool last = k0 + k_size == a.k(),
                fused = last && kernel.tile_low && finish.low && !finish.addend;

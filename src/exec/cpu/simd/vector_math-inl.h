@@ -82,13 +82,10 @@ HWY_INLINE V vgelu(D d, V x) {
 // p / q within two units in the last place: by an estimate of 1 / q and one step of Newton's where
 // that is faster (amx_product_x86.h has the same bits).
 template <class D, class V>
-HWY_INLINE V quotient([[maybe_unused]] D d, V p, V q) {
-#if HWY_TARGET == HWY_AVX3
+HWY_INLINE V quotient(D d, V p, V q) {
+  if constexpr (HWY_TARGET != HWY_AVX3) return hn::Div(p, q);
   const V r = hn::ApproximateReciprocal(q);
   return hn::Mul(p, hn::Mul(r, hn::NegMulAdd(q, r, hn::Set(d, 2.0f))));
-#else
-  return hn::Div(p, q);
-#endif
 }
 
 // The same for results that are rounded to bf16. Absolute error 6e-6 max(1, |x|): of normal numbers
