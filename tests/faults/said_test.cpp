@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "app/binary.h"
 #include "faults/sweep.h"
 
 namespace tessera::test::faults::said_test {
@@ -100,7 +101,7 @@ TEST(Said, HeartbeatsOfAnEarlierJobThatCannotBeRemoved) {
 
 // They would fill the memory up.
 TEST(Said, AnOldCheckpointInMemoryThatCannotBeRemoved) {
-  if (std::system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun";
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   const fs::path folder = folder_for("memory"), run = folder / "run";
   const Ended ended = run_with(
       {.call = Call::rename, .n = 1, .for_ever = true, .value = EACCES, .only = "/.gone-step-"},
