@@ -30,14 +30,15 @@ void relax() {
 #endif
 }
 
-// Watches until ready(), for about as long as a system takes to wake a thread; whether it is.
-// Programs of others may want this core too, so it is offered at every turn: a thread that yields
-// where nobody waits goes on at once. One that lost its core sleeps the next times, since a system
-// gives a core to a thread that wakes sooner than to one that yielded.
+// Watches until ready(), for longer than most threads wait for the slowest one of a step; whether
+// it is. Programs of others may want this core too, so it is offered at every turn: a thread that
+// yields where nobody waits goes on at once. One that lost its core sleeps the next times, since a
+// system gives a core to a thread that wakes sooner than to one that yielded. (A system gives it
+// away for longer than `lost`; a hypervisor may take it for less.)
 template <class Ready>
 bool watch(int workers, const Ready& ready) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::microseconds longest{100}, lost{50};
+  constexpr std::chrono::microseconds longest{2000}, lost{500};
   constexpr int sleeps = 256;
   thread_local int sleeps_left = 0;
   static const int processes = std::max(1, launched_here());
