@@ -87,6 +87,8 @@ Rows conv_cases() {
   pool("2x2", {2, 6, 4, 3}, {2, 2, 0, 0, 0});
   pool("stem", {2, 9, 8, 5}, {3, 2, 1, 0, 0});
   pool("overlap", {1, 5, 7, 17}, {3, 1, 1, 0, 0});
+  pool("wide", {2, 7, 9, 70}, {3, 2, 1, 0, 0});
+  pool("wide_ties", {1, 7, 6, 70}, {3, 2, 1, 0, 0}, ties);
   pool("ties", {2, 9, 8, 5}, {3, 2, 1, 0, 0}, ties);
   pool("uncovered", {1, 7, 8, 2}, {2, 3, 0, 0, 0});
   return rows;

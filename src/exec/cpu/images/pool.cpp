@@ -1,8 +1,10 @@
 // Max pooling, a row of result pixels per task; the gradient asks, for each pixel, which
 // windows it won.
 #include <algorithm>
-#include <bit>
+#include <cstdint>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
@@ -25,6 +27,69 @@ HWY_INLINE const std::uint8_t* bytes_of(Whole, const std::uint8_t* x, std::uint8
 HWY_INLINE const std::uint8_t* bytes_of(Part part, const std::uint8_t* x, std::uint8_t* room) {
   copy_few(x, room, part.n);
   return room;
+}
+
+// Numbers of 0 to 255 of a whole step, or the last ones, as bytes.
+template <class V>
+HWY_INLINE void store_bytes(Whole, V a, V b, std::uint8_t* y) {
+  const hn::Rebind<std::uint8_t, hn::ScalableTag<float>> bytes;
+  hn::StoreU(hn::DemoteTo(bytes, a), bytes, y);
+  hn::StoreU(hn::DemoteTo(bytes, b), bytes, y + hn::Lanes(bytes));
+}
+template <class V>
+HWY_INLINE void store_bytes(Part part, V a, V b, std::uint8_t* y) {
+  HWY_ALIGN std::uint8_t room[2 * hn::MaxLanes(hn::ScalableTag<float>())];
+  store_bytes(Whole{}, a, b, room);
+  copy_few(room, y, part.n);
+}
+
+// The largest of what `count` pixels of a window have, channel by channel; `which`, unless null,
+// gets the number of the pixel that has it. A NaN wins, the first of them; of equal numbers too the
+// first.
+template <bool names, class T>
+HWY_INLINE void largest_of(const T* const* pixels, const std::uint8_t* numbers, int64_t count,
+                           int64_t n, T* y, std::uint8_t* which) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const auto wins = [](auto x, auto best) TESSERA_ROW_ATTR {
+    return hn::AndNot(hn::IsNaN(best), hn::Not(hn::Le(x, best)));
+  };
+  along_row(n, [&](int64_t i, auto where) TESSERA_ROW_ATTR {
+    Two best = load_two(where, pixels[0] + i);
+    auto place_a = hn::Set(di, numbers[0]), place_b = place_a;
+    for (int64_t k = 1; k < count; ++k) {
+      const Two x = load_two(where, pixels[k] + i);
+      if constexpr (!names && HWY_ARCH_ARM) {  // whose maximum is a NaN where one of the two is
+        best = {hn::Max(x.a, best.a), hn::Max(x.b, best.b)};
+        continue;
+      }
+      const auto a = wins(x.a, best.a), b = wins(x.b, best.b);
+      best = {hn::IfThenElse(a, x.a, best.a), hn::IfThenElse(b, x.b, best.b)};
+      if constexpr (names) {
+        const auto number = hn::Set(di, numbers[k]);
+        place_a = hn::IfThenElse(hn::RebindMask(di, a), number, place_a);
+        place_b = hn::IfThenElse(hn::RebindMask(di, b), number, place_b);
+      }
+    }
+    if (y) store_two<false>(where, best, y + i);
+    if constexpr (names) store_bytes(where, place_a, place_b, which + i);
+  });
+}
+template <class T>
+HWY_INLINE void largest(const T* const* pixels, const std::uint8_t* numbers, int64_t count,
+                        int64_t n, T* y, std::uint8_t* which) {
+  if (which)
+    largest_of<true>(pixels, numbers, count, n, y, which);
+  else
+    largest_of<false>(pixels, numbers, count, n, y, which);
+}
+void largest_f32(const float* const* pixels, const std::uint8_t* numbers, int64_t count, int64_t n,
+                 float* y, std::uint8_t* which) {
+  largest(pixels, numbers, count, n, y, which);
+}
+void largest_low(const Low* const* pixels, const std::uint8_t* numbers, int64_t count, int64_t n,
+                 Low* y, std::uint8_t* which) {
+  largest(pixels, numbers, count, n, y, which);
 }
 
 // sum += dy where the window's winner is this number.
@@ -65,56 +130,39 @@ namespace tessera::exec::cpu {
 using std::int64_t;
 
 HWY_EXPORT(add_won);
+HWY_EXPORT(largest_f32);
+HWY_EXPORT(largest_low);
 
 namespace {
 
-// A NaN wins, the first of them; of equal numbers too the first.
-void keep_largest(const float* __restrict__ x, std::int32_t number, int64_t n,
-                  float* __restrict__ best, std::int32_t* __restrict__ place) {
-  for (int64_t i = 0; i < n; ++i) {
-    const bool wins = (x[i] > best[i]) | ((x[i] != x[i]) & (best[i] == best[i]));
-    best[i] = wins ? x[i] : best[i];
-    place[i] = wins ? number : place[i];
-  }
-}
-
-float wide_of(Low x) { return std::bit_cast<float>(std::uint32_t{x} << 16); }
-float wide_of(float x) { return x; }
-
-// Keeps the larger of what is there and n numbers; the first numbers are copied. A NaN wins here,
-// too; of zeros of both signs and of several NaNs another one may be kept than above, since columns
-// come first.
+// A row of windows is a task.
 template <class T>
-void keep(bool first, const T* __restrict__ x, int64_t n, float* __restrict__ best) {
-  if (first)
-    for (int64_t i = 0; i < n; ++i) best[i] = wide_of(x[i]);
-  else
-    for (int64_t i = 0; i < n; ++i) {
-      const float v = wide_of(x[i]);
-      best[i] = ((v > best[i]) | ((v != v) & (best[i] == best[i]))) ? v : best[i];
-    }
-}
-
-// Nobody asks which pixel won: a window's largest number is that of its columns, whose largest come
-// first, for a whole row of windows.
-template <class T>
-void largest(const Call& call) {
+void pool(const Call& call) {
   const auto& attr = call.attr<ir::Pool>();
-  const ir::Shape &x = call.in[0].shape, &y = call.out[0].shape;
-  const int64_t c = y[3], row = x[2] * c;
+  // Where activations are recomputed only the second result may be read.
+  const ir::Shape &x = call.in[0].shape, &y = (call.out[0] ? call.out[0] : call.out[1]).shape;
+  const T* const from = call.in[0].as<T>();
+  T* const to = call.out[0] ? call.out[0].as<T>() : nullptr;
+  std::uint8_t* const which = call.out[1] ? call.out[1].as<std::uint8_t>() : nullptr;
   call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int thread) {
-    const int64_t b = task / y[1], top = task % y[1] * attr.stride - attr.pad;
-    float *const columns = call.scratch_of<float>(thread), *const best = columns + row;
-    bool first = true;
-    for (int64_t k = std::max<int64_t>(top, 0); k < std::min(top + attr.size, x[1]); ++k)
-      keep(std::exchange(first, false), call.in[0].as<T>() + (b * x[1] + k) * row, row, columns);
+    const T** const pixels = call.scratch_of<const T*>(thread);
+    auto* const numbers = reinterpret_cast<std::uint8_t*>(pixels + attr.size * attr.size);
+    const int64_t image = task / y[1], top = task % y[1] * attr.stride - attr.pad, c = y[3];
     for (int64_t q = 0; q < y[2]; ++q) {
       const int64_t left = q * attr.stride - attr.pad, at = (task * y[2] + q) * c;
-      float* const to = room_for(call.out[0], at, best);
-      first = true;
-      for (int64_t l = std::max<int64_t>(left, 0); l < std::min(left + attr.size, x[2]); ++l)
-        keep(std::exchange(first, false), columns + l * c, c, to);
-      give(call.out[0], at, c, to);
+      int64_t count = 0;
+      for (int64_t k = 0; k < attr.size * attr.size; ++k) {
+        const int64_t row = top + k / attr.size, col = left + k % attr.size;
+        if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
+        pixels[count] = from + ((image * x[1] + row) * x[2] + col) * c;
+        numbers[count++] = static_cast<std::uint8_t>(k);
+      }
+      T* const result = to ? to + at : nullptr;
+      std::uint8_t* const names = which ? which + at : nullptr;
+      if constexpr (std::is_same_v<T, Low>)
+        HWY_DYNAMIC_DISPATCH(largest_low)(pixels, numbers, count, c, result, names);
+      else
+        HWY_DYNAMIC_DISPATCH(largest_f32)(pixels, numbers, count, c, result, names);
     }
   });
 }
@@ -122,47 +170,14 @@ void largest(const Call& call) {
 }  // namespace
 
 void fast_max_pool(const Call& call) {
-  if (!call.out[1]) return is_bf16(call.in[0]) ? largest<Low>(call) : largest<float>(call);
-
-  const auto& attr = call.attr<ir::Pool>();
-  // Where activations are recomputed only the second result may be read.
-  const ir::Shape &x = call.in[0].shape, &y = (call.out[0] ? call.out[0] : call.out[1]).shape;
-  std::uint8_t* const which = call.out[1].as<std::uint8_t>();
-  call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int thread) {
-    const int64_t b = task / y[1], p = task % y[1], c = y[3];
-    float *const best = call.scratch_of<float>(thread), *const room = best + c;
-    // As wide as a float, so that both loops below are vectors.
-    std::int32_t* const place = reinterpret_cast<std::int32_t*>(room + c);
-    for (int64_t q = 0; q < y[2]; ++q) {
-      bool first = true;
-      for (int64_t k = 0; k < attr.size * attr.size; ++k) {
-        const int64_t row = p * attr.stride + k / attr.size - attr.pad,
-                      col = q * attr.stride + k % attr.size - attr.pad;
-        if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
-        const float* at = wide(call.in[0], ((b * x[1] + row) * x[2] + col) * c, c, room);
-        if (std::exchange(first, false)) {
-          std::copy_n(at, c, best);
-          std::fill_n(place, c, static_cast<std::int32_t>(k));
-        } else {
-          keep_largest(at, static_cast<std::int32_t>(k), c, best, place);
-        }
-      }
-      if (call.out[0] && is_bf16(call.out[0]))
-        give(call.out[0], (task * y[2] + q) * c, c, best);
-      else if (call.out[0])
-        std::copy_n(best, c, call.out[0].as<float>() + (task * y[2] + q) * c);
-      for (int64_t i = 0; i < c; ++i)
-        which[(task * y[2] + q) * c + i] = static_cast<std::uint8_t>(place[i]);
-    }
-  });
+  is_bf16(call.in[0]) ? pool<Low>(call) : pool<float>(call);
 }
 
-// The largest numbers of columns and of a window; or those of a window beside which pixel each of
-// them is and a pixel that is widened.
-Scratch scratch_max_pool(const ir::Attrs&, std::span<const ir::Type> in,
+// The pixels of a window and their numbers in it.
+Scratch scratch_max_pool(const ir::Attrs& attrs, std::span<const ir::Type>,
                          std::span<const ir::Type>) {
-  const int64_t c = in[0].shape[3], columns = std::max<int64_t>(in[0].shape[2], 2);
-  return {.per_thread = sizeof(float) * static_cast<std::size_t>((columns + 1) * c)};
+  const auto& attr = std::get<ir::Pool>(attrs);
+  return {.per_thread = static_cast<std::size_t>(attr.size * attr.size) * (sizeof(void*) + 1)};
 }
 
 void fast_max_pool_grad(const Call& call) {
