@@ -219,7 +219,7 @@ std::vector<Field> precision_fields() {
       {"precision", "min_loss_scale", AT(precision.min_loss_scale), above(0, 16777216), "f16: a dynamic loss scale does not fall below it; overflows at it count as bad steps"},
       {"precision", "quantise", AT(precision.quantise), one_of("none|int8|fp8"), "inference: the linear layers of the blocks, and for int8 their convolutions, in one byte; quantised weights say it themselves"},
       {"precision", "tf32", AT(precision.tf32), any(), "f32 on a card: products and convolutions may round their factors to TF32 (10 bits of mantissa instead of 23), which is faster and less exact"},
-      {"precision", "winograd", AT(precision.winograd), any(), "f32 on the CPU: 3x3 convolutions of stride 1 of an inference, and on Arm of a training, may be computed by Winograd's algorithm, with a third of the multiplications and about three times the rounding error; false: as they are written"},
+      {"precision", "winograd", AT(precision.winograd), any(), "f32 on the CPU: 3x3 convolutions of stride 1 may be computed by Winograd's algorithm, with a third of the multiplications and about three times the rounding error; false: as they are written"},
   };
 }
 std::vector<Field> parallel_fields() {

@@ -228,7 +228,7 @@ void run_tiles(const Call& call, const ContractJob& job) {
   const bool one_step = direct && job.packed && l.k_chunks == 1;
   const bool recut = (in_tiles || in_turn(job) || one_step) && micro<T>().a_block > 0;
   const bool whole = (direct || recut) && by_tiles(call);
-  const bool ordered = l.low && job.packed && micro<T>().product && whole && job.k_tasks == 1;
+  const bool ordered = !micro<T>().packs_rows() && job.packed && whole && job.k_tasks == 1;
   const TileSize size = !whole    ? TileSize{l.m_tile, l.n_tile}
                         : ordered ? small_tiles(l, micro<T>(), call.pool.size(), direct)
                         : recut   ? even_tiles(l, micro<T>(), call.pool.size(), direct)
@@ -340,8 +340,8 @@ void fast_contract(const Call& call) {
   const Scratch need = scratch_of(l, direct);
   CHECK(call.scratch.shared >= need.shared && call.scratch.per_thread >= need.per_thread,
         "contract: scratch too small");
-  // In f32 where panels of B pass through the first-level cache; on x86-64 it gained nothing.
-  const bool packs = l.low || micro_f32().a_block > 0;
+  // In f32 where panels of B pass through the first-level cache, or tasks are small.
+  const bool packs = l.low || micro_f32().a_block > 0 || !micro_f32().packs_rows();
   if (!job.packed && shared.packed > 0 && packs) {
     std::byte* const to = call.shared + shared.partials;
     pack_either(call, l, job.b, to);

@@ -140,11 +140,12 @@ TESSERA_AMX inline void amx_tile(const AmxTile& tile, AmxEnd& end) {
   store_sums<M, N>(tile.to, tile.pitch);
 }
 
-// `size` numbers, and zeros up to `padded`, a multiple of 32.
+// `size` numbers, and zeros up to `padded`.
 TESSERA_AVX512 inline void copy_row(const Low* from, std::int64_t size, std::int64_t padded,
                                     Low* to) {
   for (std::int64_t i = 0; i < padded; i += 32)
-    _mm512_storeu_si512(to + i, _mm512_maskz_loadu_epi16(first_of_32(size - i), from + i));
+    _mm512_mask_storeu_epi16(to + i, first_of_32(padded - i),
+                             _mm512_maskz_loadu_epi16(first_of_32(size - i), from + i));
 }
 
 // The rows of a panel, from `first` on, for tiles to read; copies lie in the product's room.
@@ -229,15 +230,17 @@ class AmxPanel {
       part.at[group] = reinterpret_cast<const char*>(all + group * 16 * padded);
       part.row[group] = 2 * padded;
     }
-    std::fill_n(all, 32 * padded, Low{0});
     for (std::int64_t k = p.k0; k < p.k0 + p.k;) {
       const std::int64_t from = k % length, now = std::min(length - from, p.k0 + p.k - k),
                          there = std::clamp<std::int64_t>(p.pieces.length - from, 0, now);
+      const void* const* const rows = p.pieces.rows + k / length * p.pieces.pitch + first;
       for (std::int64_t r = 0; r < rows_; ++r)
-        std::copy_n(
-            static_cast<const Low*>(p.pieces.rows[k / length * p.pieces.pitch + first + r]) + from,
-            there, all + r * padded + k - p.k0);
+        copy_row(static_cast<const Low*>(rows[r]) + from, there, now, all + r * padded + k - p.k0);
       k += now;
+    }
+    for (std::int64_t r = 0; r < 32; ++r) {
+      const std::int64_t done = r < rows_ ? p.k : 0;
+      copy_row(all, 0, padded - done, all + r * padded + done);
     }
     room_ += 32 * padded;
   }

@@ -6,6 +6,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "exec/cpu/gemm/f32.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -90,39 +91,62 @@ void pack_pieces(const void* const* rows, int64_t from, int64_t size, void* pane
 }
 
 // A tile whose rows of A are read where they lie: where a broadcasting load is free, packing them
-// would cost more than it saves.
+// would cost more than it saves. It is as wide as registers allow: rows, of which each has a line
+// of its own, are few, and a number of A is loaded for more columns.
+constexpr int rows_in_place = 6, panels_in_place = lanes < 16 ? 1 : 2;
+
+// W vectors of columns, two of a panel.
 template <int W, int... I>
 HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const ScatteredRows& a,
                               int64_t k0, int64_t k, const float* HWY_RESTRICT b,
-                              const TileOut& out) {
-  V sum0[R] = {((void)I, hn::Zero(d))...}, sum1[R] = {((void)I, hn::Zero(d))...};
+                              int64_t other_panel, const TileOut& out) {
+  constexpr int64_t ahead = 4;  // numbers of k whose B is fetched before it is read
+  constexpr int panels = (W + 1) / 2, line = 16;
+  V sum[W][rows_in_place];
+  for (auto& column : sum) ((column[I] = hn::Zero(d)), ...);
   int64_t from = k0 % a.length, size = 0;
   const void* const* first = a.rows + k0 / a.length * a.pitch;
   // Sums that a lambda captures would live in memory.
   for (; k > 0; k -= size, first += a.pitch, from = 0) {
     size = std::min(a.length - from, k);
-    const float* HWY_RESTRICT row[R] = {(static_cast<const float*>(first[I]) + from)...};
-    for (int64_t p = 0; p < size; ++p, b += NR) {
-      const V b0 = hn::Load(d, b);
-      if constexpr (W == 2) {
-        const V b1 = hn::Load(d, b + lanes);
-        (add_to_both(spread(row[I] + p), b0, b1, sum0[I], sum1[I]), ...);
-      } else {
-        ((sum0[I] = hn::MulAdd(hn::Set(d, row[I][p]), b0, sum0[I])), ...);
+    const float* HWY_RESTRICT row[] = {(static_cast<const float*>(first[I]) + from * a.step)...};
+    for (int64_t p = 0, at = 0; p < size; ++p, at += a.step, b += NR) {
+      V columns[W];
+#pragma GCC unroll 4
+      for (int w = 0; w < W; ++w) columns[w] = hn::Load(d, b + w / 2 * other_panel + w % 2 * lanes);
+#pragma GCC unroll 2
+      for (int panel = 0; panel < panels; ++panel)
+#pragma GCC unroll 2
+        for (int part = 0; part < NR; part += line)
+          hwy::Prefetch(b + ahead * NR + panel * other_panel + part);
+#pragma GCC unroll 6
+      for (int i = 0; i < rows_in_place; ++i) {
+        const V x = spread(row[i] + at);
+#pragma GCC unroll 4
+        for (int w = 0; w < W; ++w) sum[w][i] = hn::MulAdd(x, columns[w], sum[w][i]);
       }
     }
   }
-  store<W>(all, sum0, sum1, out);
+  TileOut left = out, right = out;
+  left.cols = std::min<int64_t>(NR, out.cols);
+  store<std::min(W, 2)>(all, sum[0], sum[W > 1], left);
+  right.c += NR * out.cs;
+  right.cols -= left.cols;
+  if constexpr (W > 2) store<W - 2>(all, sum[2], sum[W - 1], right);
 }
 template <int W>
 HWY_NOINLINE void tile_in_place_of(const ScatteredRows& a, int64_t k0, int64_t k, const float* b,
-                                   const TileOut& out) {
-  tile_in_place<W>(std::make_integer_sequence<int, R>(), a, k0, k, b, out);
+                                   int64_t other_panel, const TileOut& out) {
+  tile_in_place<W>(std::make_integer_sequence<int, rows_in_place>(), a, k0, k, b, other_panel, out);
 }
-void tile_rows_f32(const ScatteredRows& a, int64_t k0, int64_t k, const void* b,
-                   const TileOut& out) {
-  (out.cols > lanes ? tile_in_place_of<2> : tile_in_place_of<1>)(a, k0, k,
-                                                                 static_cast<const float*>(b), out);
+void tile_in_place_f32(const ScatteredRows& a, int64_t k0, int64_t k, const void* b,
+                       int64_t b_pitch, const TileOut& out) {
+  constexpr int most = 2 * panels_in_place;  // vectors
+  constexpr decltype(&tile_in_place_of<1>) tiles[] = {tile_in_place_of<1>, tile_in_place_of<2>,
+                                                      tile_in_place_of<std::min(3, most)>,
+                                                      tile_in_place_of<most>};
+  tiles[(out.cols - 1) / lanes](a, k0, k, static_cast<const float*>(b),
+                                b_pitch / int64_t{sizeof(float)}, out);
 }
 
 const Micro* f32_micro_here() {
@@ -134,7 +158,10 @@ const Micro* f32_micro_here() {
                                .pack_a = pack_f32<R>,
                                .pack_b = pack_f32<NR>,
                                .tile = tile_f32,
-                               .tile_rows = HWY_ARCH_ARM ? nullptr : tile_rows_f32,
+                               .in_place = HWY_ARCH_ARM ? InPlace{}
+                                                        : InPlace{rows_in_place,
+                                                                  panels_in_place * NR,
+                                                                  tile_in_place_f32},
                                .pack_pieces = HWY_ARCH_ARM ? pack_pieces : nullptr};
   return &micro;
 }

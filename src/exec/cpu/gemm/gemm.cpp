@@ -8,6 +8,7 @@
 #include "exec/cpu/gemm/gemm.h"
 
 #include <algorithm>
+#include <array>
 #include <type_traits>
 
 #include "base/check.h"
@@ -141,6 +142,38 @@ void multiply(const Micro& micro, const Problem<T>& p, Part rows, Part columns, 
       else
         micro.tile(padded, panel, b, out);
     }
+  }
+}
+
+// Rows with columns of a packed B by tiles that read rows where they lie, a few after the other;
+// where numbers of a row do not lie side by side, from panels that they are packed into.
+void multiply_in_place(const Micro& micro, const Problem<float>& p, Part rows, Part k,
+                       const std::byte* b, int64_t b_pitch, std::byte* panel) {
+  const InPlace& tiles = micro.in_place;
+  const bool packed = p.cs_a != 1;
+  if (packed) pack_rows(micro, p, rows, k, panel);
+  constexpr int64_t most_rows = 16;
+  std::array<const void*, most_rows> at{};
+  CHECK(tiles.rows <= most_rows && micro.rows % tiles.rows == 0, "tiles do not divide a panel");
+  const ScatteredRows a{.length = k.first + k.size,
+                        .rows = at.data(),
+                        .pitch = 0,
+                        .step = packed ? micro.rows : 1};
+  for (int64_t i = 0; i < rows.size; i += tiles.rows) {
+    for (int64_t r = 0; r < tiles.rows; ++r)  // behind the last row it is repeated
+      at[static_cast<std::size_t>(r)] =
+          packed ? reinterpret_cast<const float*>(panel) + i / micro.rows * micro.rows * k.size +
+                       i % micro.rows + r
+                 : p.a + (rows.first + std::min(i + r, rows.size - 1)) * p.rs_a;
+    for (int64_t j = 0; j < p.n; j += tiles.columns)
+      tiles.tile(a, packed ? 0 : k.first, k.size, b + j / micro.columns * b_pitch, b_pitch,
+                 {.c = p.c + (rows.first + i) * p.rs_c + j * p.cs_c,
+                  .rs = p.rs_c,
+                  .cs = p.cs_c,
+                  .rows = std::min(tiles.rows, rows.size - i),
+                  .cols = std::min(tiles.columns, p.n - j),
+                  .alpha = p.alpha,
+                  .beta = k.first == 0 ? p.beta : 1});
   }
 }
 
@@ -286,19 +319,25 @@ void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int6
   const MicroState state(kernel);
   const Problem<T> p{m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1, finish};
   const int64_t k_step = kernel.k_step(k), k_all = padded_k<T>(b.k_all);
-  const int64_t m_step = kernel.rows * kernel.a_panels(kernel.padded(k_step)),
+  // Rows that go together: those of a block, or, since tiles read them where they lie, all.
+  const int64_t block = kernel.in_place.tile ? most_a_block : kernel.a_block,
+                panels = block / (kernel.padded(k_step) * kernel.a_bytes),
+                m_step = kernel.rows * std::max<int64_t>(1, panels),
                 b_pitch = k_all * kernel.b_bytes;
   in_steps(k, k_step, [&](Part part) {
-    const std::byte* const panels =
+    const std::byte* const columns =
         bytes(b.data + b.n0 * k_all) + (b.k0 + part.first) * kernel.b_bytes;
     if constexpr (std::is_same_v<T, Low>)
       if (kernel.product) {
         CHECK(beta == 0 || beta == 1, "a packed product begins with zeros or with C");
-        return multiply_whole(kernel, p, part, panels, b_pitch, bytes(panel));
+        return multiply_whole(kernel, p, part, columns, b_pitch, bytes(panel));
       }
     in_steps(m, m_step, [&](Part rows) {
+      if constexpr (std::is_same_v<T, float>)
+        if (kernel.in_place.tile)
+          return multiply_in_place(kernel, p, rows, part, columns, b_pitch, bytes(panel));
       pack_rows(kernel, p, rows, part, bytes(panel));
-      multiply(kernel, p, rows, {0, n}, part, bytes(panel), panels, b_pitch);
+      multiply(kernel, p, rows, {0, n}, part, bytes(panel), columns, b_pitch);
     });
   });
 }

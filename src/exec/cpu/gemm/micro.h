@@ -90,11 +90,12 @@ struct Lanes {
 };
 using Pack = void (*)(const Lanes& lanes, void* panel);
 
-// Rows of A that lie in pieces: run t of row i is `length` numbers at rows[t * pitch + i].
+// Rows of A that lie in pieces: run t of row i is `length` numbers, `step` apart, at rows[t * pitch
+// + i].
 struct ScatteredRows {
   std::int64_t length = 0;
   const void* const* rows = nullptr;
-  std::int64_t pitch = 0;
+  std::int64_t pitch = 0, step = 1;
 };
 
 // A whole product of bf16 with a packed B: C, or what `finish` makes of it, for m rows and n
@@ -156,6 +157,15 @@ struct AttendGrad {
   std::int64_t room_bytes = 0;
 };
 
+// The register tile whose rows of A are read where they lie, [k0, k0 + k) of their numbers, or in a
+// packed panel, whose numbers of a row are Micro::rows apart; its columns are those of one or
+// several panels of B, `b_pitch` bytes apart. Null: rows of A are always packed.
+struct InPlace {
+  std::int64_t rows = 0, columns = 0;
+  void (*tile)(const ScatteredRows& a, std::int64_t k0, std::int64_t k, const void* b,
+               std::int64_t b_pitch, const TileOut& out) = nullptr;
+};
+
 struct Micro {
   std::string_view name;
   std::int64_t rows = 0, columns = 0;     // of the register tile
@@ -167,7 +177,6 @@ struct Micro {
   std::int64_t a_block = 0;
   bool walks = false;      // tiles know TileOut::next
   bool offsets = false;    // tiles know TileOut::offset
-  bool winograd = false;   // trainings were measured to gain by Winograd's algorithm (winograd.h)
   bool row_major = false;  // a panel of A is its rows one after the other: a copy of them is one
   Pack pack_a = nullptr, pack_b = nullptr;  // one panel
   // Several panels together, of lanes that lie side by side: as many of the first lanes as they
@@ -175,9 +184,7 @@ struct Micro {
   std::int64_t (*pack_beside_a)(const Lanes& lanes, void* panels) = nullptr;
   std::int64_t (*pack_beside_b)(const Lanes& lanes, void* panels) = nullptr;
   void (*tile)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out) = nullptr;
-  // The same from [k0, k0 + k) of rows where they lie. Null: they are packed.
-  void (*tile_rows)(const ScatteredRows& a, std::int64_t k0, std::int64_t k, const void* b,
-                    const TileOut& out) = nullptr;
+  InPlace in_place{};
   // The same, finished and rounded from registers: the pointers of `finish` are at the tile's first
   // element, `low` is one of them, and the addend is bf16 or none. C is read where beta is 1, and
   // never written. Walks. Null: C is finished when its tiles are done.
@@ -197,6 +204,8 @@ struct Micro {
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
 
+  // Whether rows of A are packed that lie as they are read.
+  bool packs_rows() const { return !product && !in_place.tile; }
   std::int64_t padded(std::int64_t k) const { return (k + group - 1) / group * group; }
   // Panels of A, of a whole block of k each, that are packed together.
   std::int64_t a_panels(std::int64_t padded_k) const {

@@ -130,6 +130,36 @@ void pack_panel(const Micro& micro, const Scattered<T>& a, int64_t first, int64_
                panel);
 }
 
+// Addends of rows are there when their panels are done.
+void fetch_addends(const Finish& f, int64_t first, int64_t end, int64_t n) {
+  if (!f.addend) return;
+  for (int64_t r = first; r < end; ++r)
+    for (int64_t j = 0; j < n; j += 16) hwy::Prefetch(f.addend + r * f.pitch + j);
+}
+
+// A block of k of all rows where they lie, a few rows after the other.
+void multiply_in_place(const Micro& micro, const Scattered<float>& a, int64_t m, int64_t k0,
+                       int64_t k, const float* b, int64_t n, float* c, int64_t rs_c,
+                       const Finish& finish) {
+  const InPlace& tiles = micro.in_place;
+  const int64_t b_pitch = k * micro.b_bytes;
+  const bool last = k0 + k == a.k();
+  for (int64_t i = 0; i < m; i += tiles.rows) {
+    const int64_t rows = std::min(tiles.rows, m - i);
+    if (last) fetch_addends(finish, i, i + rows, n);
+    for (int64_t j = 0; j < n; j += tiles.columns)
+      tiles.tile({a.length, a.rows + i, a.pitch}, k0, k, b + j * k, b_pitch,
+                 {.c = c + i * rs_c + j,
+                  .rs = rs_c,
+                  .cs = 1,
+                  .rows = rows,
+                  .cols = std::min(tiles.columns, n - j),
+                  .alpha = 1,
+                  .beta = k0 == 0 ? 0.0f : 1.0f});
+    if (last) finish_rows(finish, i, rows, n, c, rs_c);
+  }
+}
+
 // A micro-kernel that orders tiles itself does all rows, a block of k after the other.
 void multiply_whole(const Micro& micro, const Scattered<Low>& a, int64_t m, int64_t n,
                     const Low* packed, int64_t n0, int64_t n_size, float* c, int64_t rs_c,
@@ -204,6 +234,11 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
     const int64_t k_size = std::min(a.k_step(), a.k() - k0), padded = kernel.padded(k_size),
                   k_there = a.packed_block(k_size);
     const T* const block = packed + k0 * packed_columns(n);
+    if constexpr (std::is_same_v<T, float>)
+      if (kernel.in_place.tile) {
+        multiply_in_place(kernel, a, m, k0, k_size, block + n0 * k_there, n_size, c, rs_c, finish);
+        continue;
+      }
     const bool last = k0 + k_size == a.k(),
                fused = last && kernel.tile_low && finish.low && !finish.addend;
     const int64_t a_bytes = padded * kernel.a_bytes,
@@ -212,12 +247,9 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
     for (int64_t start = 0; start < m; start += step) {
       const int64_t end = std::min(m, start + step);
       std::byte* at = a_panel;
-      for (int64_t i = start; i < end && !kernel.tile_rows; i += kernel.rows, at += a_bytes)
+      for (int64_t i = start; i < end; i += kernel.rows, at += a_bytes)
         pack_panel(kernel, a, i, std::min(kernel.rows, m - i), k0, k_size, at, at + a_bytes);
-      if (finish.addend && last)  // there when the panels are done
-        for (int64_t r = start; r < end; ++r)
-          for (int64_t j = 0; j < n_size; j += 16)
-            hwy::Prefetch(finish.addend + r * finish.pitch + j);
+      if (last) fetch_addends(finish, start, end, n_size);
       for (int64_t j = 0; j < n_size; j += kernel.columns) {
         const T* const b = block + (n0 + j) * k_there;
         at = a_panel;
@@ -243,10 +275,7 @@ void gemm_scattered(const Scattered<T>& a, int64_t m, int64_t n, const T* packed
                             .alpha = 1,
                             .beta = k0 == 0 ? 0.0f : 1.0f};
           next.fetch_share();
-          if (kernel.tile_rows)
-            kernel.tile_rows({a.length, a.rows + i, a.pitch}, k0, k_size, b, out);
-          else
-            kernel.tile(padded, at, b, out);
+          kernel.tile(padded, at, b, out);
         }
       }
       if (last && !fused) finish_rows(finish, start, end - start, n_size, c, rs_c);

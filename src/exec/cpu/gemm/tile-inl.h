@@ -95,7 +95,7 @@ HWY_INLINE void add_to_both(V x, V b0, V b1, V& sum0, V& sum1) {
   sum1 = hn::MulAdd(x, b1, sum1);
 }
 
-// A tile of C from its sums; W vectors of each row hold columns that count.
+// A tile of C from its sums, as many rows as I counts; W vectors of each hold columns that count.
 template <int W, int... I>
 HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT sum0,
                       const V* HWY_RESTRICT sum1, const TileOut& out) {
@@ -115,7 +115,7 @@ HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT su
     (store_row(I, sum0[I], sum1[I]), ...);
     return;
   }
-  HWY_ALIGN float part[R * NR];
+  HWY_ALIGN float part[sizeof...(I) * NR];
   ((hn::Store(hn::Mul(sum0[I], scale), d, part + I * NR),
     hn::Store(hn::Mul(sum1[I], scale), d, part + I * NR + lanes)),
    ...);

@@ -96,8 +96,10 @@ void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) 
   constexpr bool low = std::is_same_v<T, Low>;
   const int64_t pixels = p.lattice.images * p.lattice.h * p.lattice.w,
                 taps = static_cast<int64_t>(p.taps.size());
-  const bool ordered = low && micro_low().product && call.threading == Threading::automatic;
-  const Tiles tiles = ordered ? Tiles::small(pixels, p.n, taps * length, call.pool.size())
+  const Micro& kernel = micro<T>();
+  const bool ordered = !kernel.packs_rows() && call.threading == Threading::automatic;
+  const Tiles tiles = ordered ? Tiles::small(pixels, p.n, taps * length, call.pool.size(),
+                                             task_sizes(kernel))
                               : Tiles(pixels, p.n, low);
   const bool dense = p.lattice.step == 1;
   const Scattered<T> shape{taps, length};
@@ -161,16 +163,21 @@ template <class T>
 void add_borders(const Call& call, const ir::Shape& x, int64_t pad, T* to) {
   const T* from = call.in[0].as<T>();
   const int64_t h = x[1] + 2 * pad, border = pad * x[3], row = x[2] * x[3];
-  call.pool.parallel_for(x[0] * h, [&](int64_t task, int) {
-    T* const at = to + task * (row + 2 * border);
-    const int64_t y = task % h - pad;
+  const auto add = [&](int64_t line) {
+    T* const at = to + line * (row + 2 * border);
+    const int64_t y = line % h - pad;
     if (y < 0 || y >= x[1]) {
       std::fill_n(at, row + 2 * border, T{0});
       return;
     }
     std::fill_n(at, border, T{0});
     std::fill_n(at + border + row, border, T{0});
-    std::copy_n(from + (task / h * x[1] + y) * row, row, at + border);
+    std::copy_n(from + (line / h * x[1] + y) * row, row, at + border);
+  };
+  constexpr int64_t lines = 16;  // of a task: one by one, threads would wait for their numbers
+  call.pool.parallel_for(ceil_div(x[0] * h, lines), [&](int64_t task, int) {
+    for (int64_t line = task * lines; line < std::min(x[0] * h, (task + 1) * lines); ++line)
+      add(line);
   });
 }
 
@@ -264,7 +271,7 @@ static bool by_winograd(const Call& call) {
 }
 // A conv or the gradient of its images `x` whose filters nobody packed.
 static bool trains_by_winograd(const Call& call, const ir::Shape& x) {
-  return call.winograd && micro_f32().winograd && !call.packed && call.in.size() == 2 &&
+  return call.winograd && !call.packed && call.in.size() == 2 &&
          winograd_trains(call.attr<ir::Conv>(), x, {call.in[1].dtype, call.in[1].shape, {}});
 }
 void pack_conv(const Call& call) {

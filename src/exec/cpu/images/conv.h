@@ -41,13 +41,15 @@ struct Tiles {
         }
       }
   }
-  // Tiles for a micro-kernel that orders its own inside of them.
-  static Tiles small(std::int64_t pixels, std::int64_t channels, std::int64_t k, int threads) {
-    const ProductTask task = product_task(pixels, channels, k, 1, threads, [](ProductTask t) {
-      return t.rows <= most_rows && t.columns <= most_columns;
-    });
+  // Tiles whose rows are not packed.
+  static Tiles small(std::int64_t pixels, std::int64_t channels, std::int64_t k, int threads,
+                     const TaskSizes& sizes) {
+    const ProductTask task =
+        product_task(sizes, pixels, channels, k, 1, threads, [](ProductTask t) {
+          return t.rows <= most_rows && t.columns <= most_columns;
+        });
     Tiles out;
-    out.m = ceil_div(task.rows, low_rows) * low_rows;
+    out.m = ceil_div(task.rows, sizes.rows) * sizes.rows;
     out.n = packed_columns(task.columns);
     return out;
   }
