@@ -12,11 +12,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "base/check.h"
 #include "base/index.h"
 #include "exec/cpu/contract_parts.h"
 #include "exec/cpu/gemm/i8.h"
+#include "exec/cpu/gemm/tasks.h"
 #include "exec/cpu/reference/quantised.h"
 #include "exec/cpu/simd/gelu_table.h"
 #include "exec/cpu/simd/vector_math-inl.h"
@@ -28,18 +30,35 @@ template <class D, class V>
 HWY_INLINE void store_as(D d, V v, float* to) {
   hn::StoreU(v, d, to);
 }
-// Rounded as round_to_bf16 does it (simd/convert.h).
+// The bits of bf16, rounded as round_to_bf16 does it (simd/convert.h).
 template <class D, class V>
-HWY_INLINE void store_as(D, V v, Low* to) {
+HWY_INLINE auto rounded(D, V v) {
   const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di;
-  const hn::Rebind<std::uint16_t, D> half;
   const auto bits = hn::BitCast(du, v), kept = hn::ShiftRight<16>(bits);
   const auto up = hn::Add(hn::Set(du, 0x7fff), hn::And(kept, hn::Set(du, 1)));
-  const auto rounded =
-      hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(kept, hn::Set(du, 0x40)),
-                     hn::ShiftRight<16>(hn::Add(bits, up)));
-  hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, rounded)), half, to);
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(kept, hn::Set(du, 0x40)),
+                        hn::ShiftRight<16>(hn::Add(bits, up)));
+}
+template <class D, class V>
+HWY_INLINE void store_as(D d, V v, Low* to) {
+  const hn::RebindToSigned<D> di;
+  const hn::Rebind<std::uint16_t, D> half;
+  hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, rounded(d, v))), half, to);
+}
+
+// act: 0 none, 1 gelu, 2 gelu_tanh. That of bf16 is of the value as it is in bf16, as in other
+// products.
+template <int act, class T, class D, class V>
+HWY_INLINE V acted(D d, V v) {
+  constexpr bool low = std::is_same_v<T, Low>;
+  if constexpr (act == 0) return v;
+  if constexpr (low) v = hn::BitCast(d, hn::ShiftLeft<16>(rounded(d, v)));
+  if constexpr (act == 1 && low)
+    return vgelu_low(d, v);
+  else if constexpr (act == 1)
+    return vgelu(d, v);
+  else
+    return vgelu_tanh(d, v);
 }
 
 // to = act(sums * scale + bias) for n columns; what is read is whole vectors long.
@@ -52,12 +71,7 @@ HWY_INLINE void finish_i8(const std::int32_t* HWY_RESTRICT sums, const float* HW
   const auto value = [&](std::int64_t j) HWY_ATTR {
     const auto v = hn::MulAdd(hn::ConvertTo(d, hn::LoadU(di, sums + j)), hn::LoadU(d, scale + j),
                               hn::LoadU(d, bias + j));
-    if constexpr (act == 1)
-      return vgelu(d, v);
-    else if constexpr (act == 2)
-      return vgelu_tanh(d, v);
-    else
-      return v;
+    return acted<act, T>(d, v);
   };
   std::int64_t j = 0;
   for (; j + lanes <= n; j += lanes) store_as(d, value(j), to + j);
@@ -66,7 +80,6 @@ HWY_INLINE void finish_i8(const std::int32_t* HWY_RESTRICT sums, const float* HW
   store_as(d, value(j), part);
   std::memcpy(to + j, part, static_cast<std::size_t>(n - j) * sizeof(T));
 }
-// act: 0 none, 1 gelu, 2 gelu_tanh.
 void finish_i8_floats(int act, const std::int32_t* sums, const float* scale, const float* bias,
                       std::int64_t n, float* to) {
   if (act == 0)
@@ -76,9 +89,16 @@ void finish_i8_floats(int act, const std::int32_t* sums, const float* scale, con
   else
     finish_i8<2>(sums, scale, bias, n, to);
 }
-void finish_i8_lows(const std::int32_t* sums, const float* scale, const float* bias, std::int64_t n,
-                    Low* to) {
-  finish_i8<0>(sums, scale, bias, n, to);
+void finish_i8_lows(int act, const std::int32_t* sums, const float* scale, const float* bias,
+                    std::int64_t n, Low* to) {
+  constexpr bool narrow = hn::MaxLanes(hn::ScalableTag<float>()) <= 4;  // to look it up is faster
+  if (act == 0 || narrow)
+    finish_i8<0>(sums, scale, bias, n, to);
+  else if (act == 1)
+    finish_i8<1>(sums, scale, bias, n, to);
+  else
+    finish_i8<2>(sums, scale, bias, n, to);
+  if (act != 0 && narrow) look_up(gelu_table(act == 2), to, to, n);
 }
 
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
@@ -143,7 +163,8 @@ void read_columns(const Lowering& l, const Tile& tile, std::size_t i, const Tens
 
 // act(sums times all scales + all addends), and the same before act, for a tile whose sums are
 // complete.
-void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::int32_t* sums) {
+void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::int32_t* sums,
+                    int64_t pitch) {
   const auto& attr = call.attr<ir::Contract>();
   Columns scale, bias{}, next;
   scale.fill(1);
@@ -156,10 +177,9 @@ void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::
   }
   const auto put = [&](const Tensor& to, int act, const std::int32_t* row, int64_t at) {
     if (!to) return;
-    if (is_bf16(to)) {  // act of the value as it is in bf16, as in other products
+    if (is_bf16(to)) {
       Low* const y = to.as<Low>() + at;
-      HWY_DYNAMIC_DISPATCH(finish_i8_lows)(row, scale.data(), bias.data(), tile.cols, y);
-      if (act != 0) look_up(gelu_table(act == 2), y, y, tile.cols);
+      HWY_DYNAMIC_DISPATCH(finish_i8_lows)(act, row, scale.data(), bias.data(), tile.cols, y);
     } else {
       float* const y = to.as<float>() + at;
       HWY_DYNAMIC_DISPATCH(finish_i8_floats)(act, row, scale.data(), bias.data(), tile.cols, y);
@@ -167,10 +187,20 @@ void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::
   };
   const int act = attr.act.empty() ? 0 : attr.act == "gelu" ? 1 : 2;
   int64_t c_at = c_offset(l, tile);
-  for (int64_t row = 0; row < tile.rows; ++row, c_at += l.m.c, sums += sums_pitch(l)) {
+  for (int64_t row = 0; row < tile.rows; ++row, c_at += l.m.c, sums += pitch) {
     put(call.out[0], act, sums, c_at);
     if (call.out.size() > 1) put(call.out[1], 0, sums, c_at);
   }
+}
+
+// Tiles for this many threads whose sums fit a thread's room.
+TileSize small_i8_tiles(const Lowering& l, int threads) {
+  const auto fits = [room = l.m_tile * sums_pitch(l)](ProductTask t) {
+    return t.rows * ceil_div(t.columns, panel_columns) * panel_columns <= room;
+  };
+  const ProductTask task = product_task(task_sizes(micro_i8()), l.m.extent, l.n.extent, l.k.extent,
+                                        l.outer_steps(), threads, fits);
+  return {task.rows, task.columns};
 }
 
 }  // namespace
@@ -200,9 +230,16 @@ void contract_i8(const Call& call) {
     packed = call.shared;
   }
   const auto* const a = call.in[l.swapped ? 1 : 0].as<std::int8_t>();
-  const int64_t rows = rows_of_task(l, call), of_head = l.m_tiles() * l.strips(rows) * l.n_tiles();
-  call.share_out(l.outer_steps() * of_head, l.n_tiles(), of_head, [&](int64_t task, int thread) {
-    const Tile tile = strip_of(l, task, rows).tile;
+  // Rows that are read where they lie make tasks that are small.
+  const bool small = micro_i8().row_major && call.threading == Threading::automatic;
+  const TileSize size =
+      small ? small_i8_tiles(l, call.pool.size()) : TileSize{l.m_tile, l.n_tile};
+  const int64_t rows = small ? size.m : rows_of_task(l, call),
+                same_rows = ceil_div(l.n.extent, size.n),
+                of_head = ceil_div(l.m.extent, size.m) * ceil_div(size.m, rows) * same_rows,
+                pitch = ceil_div(size.n, panel_columns) * panel_columns;
+  call.share_out(l.outer_steps() * of_head, same_rows, of_head, [&](int64_t task, int thread) {
+    const Tile tile = strip_of(l, small ? rows_first(l, task, size) : task, rows, size).tile;
     if (tile.rows <= 0) return;
     std::byte* const scratch = call.scratch_of<std::byte>(thread);
     auto* const sums = reinterpret_cast<std::int32_t*>(scratch + i8_panel_bytes);
@@ -210,8 +247,8 @@ void contract_i8(const Call& call) {
             l.m.a, l.k.a,
             reinterpret_cast<const std::int8_t*>(packed) +
                 PackedMatrices::index(l, tile.outer) * matrix_bytes(l),
-            tile.n, sums, sums_pitch(l), scratch);
-    finish_i8_tile(call, l, tile, sums);
+            tile.n, sums, pitch, scratch);
+    finish_i8_tile(call, l, tile, sums, pitch);
   });
 }
 

@@ -18,11 +18,6 @@ std::atomic<const Micro*>& chosen_i8() {
   }();
   return micro;
 }
-const Micro& micro_i8() {
-  const Micro* const micro = chosen_i8().load(std::memory_order_relaxed);
-  return micro ? *micro : *portable_i8_micro();
-}
-
 int64_t padded_i8(int64_t k) { return (k + i8_group - 1) / i8_group * i8_group; }
 // Bytes of a column of a panel: its numbers and the i32 that its sums begin with.
 int64_t column_bytes(int64_t k) { return padded_i8(k) + int64_t{sizeof(std::int32_t)}; }
@@ -40,6 +35,11 @@ void write_start(const Lanes& columns, int64_t count, std::int32_t* start) {
 }
 
 }  // namespace
+
+const Micro& micro_i8() {
+  const Micro* const micro = chosen_i8().load(std::memory_order_relaxed);
+  return micro ? *micro : *portable_i8_micro();
+}
 
 std::vector<const Micro*> i8_micros() {
   std::vector<const Micro*> out = machine_i8_micros();

@@ -32,6 +32,7 @@ void gemm_i8(std::int64_t m, std::int64_t n, std::int64_t k, const std::int8_t* 
 
 // Micro-kernels that this machine can run, the best first; the last one runs everywhere.
 std::vector<const Micro*> i8_micros();
+const Micro& micro_i8();  // the one in use
 // Which of them is used from now on, by its name; empty: the best. False: this machine has none.
 bool use_i8_micro(std::string_view name);
 

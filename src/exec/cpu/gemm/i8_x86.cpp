@@ -134,10 +134,12 @@ TESSERA_AMX_INT8 inline void amx_i8_sums(int64_t k, const std::int8_t* a, int64_
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (int64_t p = 0; p < k; p += 64, a += 64, b += 16 * 128) {
+  constexpr int64_t step = 16 * 128, ahead = 2 * step;
+  for (int64_t p = 0; p < k; p += 64, a += 64, b += step) {
     _tile_loadd(4, a, a_pitch);
     _tile_loadd(6, b, 128);
     _tile_dpbssd(0, 4, 6);
+    for (int64_t line = 0; line < step; line += 64) _mm_prefetch(b + ahead + line, _MM_HINT_T0);
     if constexpr (N == 2) {
       _tile_loadd(7, b + 64, 128);
       _tile_dpbssd(1, 4, 7);
@@ -192,7 +194,7 @@ constexpr Micro amx_i8_micro{.name = "amx_int8",
                              .group = i8_group,
                              .a_bytes = i8_rows,
                              .b_bytes = 32,
-                             .k_block = 1024,
+                             .k_block = 4096,
                              .row_major = true,
                              .pack_a = pack_rows_32,
                              .pack_b = pack_quads_32,
