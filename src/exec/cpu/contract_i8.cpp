@@ -232,8 +232,7 @@ void contract_i8(const Call& call) {
   const auto* const a = call.in[l.swapped ? 1 : 0].as<std::int8_t>();
   // Rows that are read where they lie make tasks that are small.
   const bool small = micro_i8().row_major && call.threading == Threading::automatic;
-  const TileSize size =
-      small ? small_i8_tiles(l, call.pool.size()) : TileSize{l.m_tile, l.n_tile};
+  const TileSize size = small ? small_i8_tiles(l, call.pool.size()) : TileSize{l.m_tile, l.n_tile};
   const int64_t rows = small ? size.m : rows_of_task(l, call),
                 same_rows = ceil_div(l.n.extent, size.n),
                 of_head = ceil_div(l.m.extent, size.m) * ceil_div(size.m, rows) * same_rows,

@@ -111,9 +111,9 @@ TileSize small_tiles(const Lowering& l, const Micro& micro, int threads, bool in
   const auto fits = [&](ProductTask t) {
     return !in_steps || t.rows * ceil_div(t.columns, panel_columns) * panel_columns <= room;
   };
-  const ProductTask task = product_task(task_sizes(micro), l.m.extent, l.n.extent,
-                                        l.k.extent * l.outer_k_steps(), l.outer_steps(), threads,
-                                        fits);
+  const ProductTask task =
+      product_task(task_sizes(micro), l.m.extent, l.n.extent, l.k.extent * l.outer_k_steps(),
+                   l.outer_steps(), threads, fits);
   return {task.rows, task.columns};
 }
 int64_t rows_first(const Lowering& l, int64_t task, TileSize size) {

@@ -150,19 +150,18 @@ void tile_in_place_f32(const ScatteredRows& a, int64_t k0, int64_t k, const void
 }
 
 const Micro* f32_micro_here() {
-  static constexpr Micro micro{.name = "f32",
-                               .rows = R,
-                               .columns = NR,
-                               .a_bytes = R * 4,
-                               .b_bytes = NR * 4,
-                               .pack_a = pack_f32<R>,
-                               .pack_b = pack_f32<NR>,
-                               .tile = tile_f32,
-                               .in_place = HWY_ARCH_ARM ? InPlace{}
-                                                        : InPlace{rows_in_place,
-                                                                  panels_in_place * NR,
-                                                                  tile_in_place_f32},
-                               .pack_pieces = HWY_ARCH_ARM ? pack_pieces : nullptr};
+  static constexpr Micro micro{
+      .name = "f32",
+      .rows = R,
+      .columns = NR,
+      .a_bytes = R * 4,
+      .b_bytes = NR * 4,
+      .pack_a = pack_f32<R>,
+      .pack_b = pack_f32<NR>,
+      .tile = tile_f32,
+      .in_place = HWY_ARCH_ARM ? InPlace{}
+                               : InPlace{rows_in_place, panels_in_place * NR, tile_in_place_f32},
+      .pack_pieces = HWY_ARCH_ARM ? pack_pieces : nullptr};
   return &micro;
 }
 

@@ -155,10 +155,8 @@ void multiply_in_place(const Micro& micro, const Problem<float>& p, Part rows, P
   constexpr int64_t most_rows = 16;
   std::array<const void*, most_rows> at{};
   CHECK(tiles.rows <= most_rows && micro.rows % tiles.rows == 0, "tiles do not divide a panel");
-  const ScatteredRows a{.length = k.first + k.size,
-                        .rows = at.data(),
-                        .pitch = 0,
-                        .step = packed ? micro.rows : 1};
+  const ScatteredRows a{
+      .length = k.first + k.size, .rows = at.data(), .pitch = 0, .step = packed ? micro.rows : 1};
   for (int64_t i = 0; i < rows.size; i += tiles.rows) {
     for (int64_t r = 0; r < tiles.rows; ++r)  // behind the last row it is repeated
       at[static_cast<std::size_t>(r)] =

@@ -30,8 +30,8 @@ inline const TaskSizes& task_sizes(const Micro& micro) {
                                of_vectors[] = {{8, 6}, {8, 4}, {4, 6}, {4, 4}, {4, 3},
                                                {4, 2}, {4, 1}, {2, 1}, {1, 1}};
   static constexpr TaskSizes amx{of_amx, low_rows, panel_columns, 6, 1'500'000, 24 * 768},
-      vectors{of_vectors,           scattered_rows, 2 * panel_columns, 12, 2'000'000,
-              std::numeric_limits<std::int64_t>::max()};
+      vectors{of_vectors, scattered_rows, 2 * panel_columns,
+              12,         2'000'000,      std::numeric_limits<std::int64_t>::max()};
   return micro.row_major ? amx : vectors;
 }
 // Cuts `products` products m x n x k. Each thread takes several tasks, since threads of a machine
@@ -48,8 +48,8 @@ ProductTask product_task(const TaskSizes& sizes, std::int64_t m, std::int64_t n,
   ProductTask out{std::min(m, sizes.rows), std::min(n, sizes.columns)};
   for (bool first = true; const auto& [down, across] : sizes.sides) {
     const ProductTask task{part(m, down, sizes.rows), part(n, across, sizes.columns)};
-    const std::int64_t units = ceil_div(task.rows, sizes.rows) *
-                               ceil_div(task.columns, sizes.columns),
+    const std::int64_t units =
+                           ceil_div(task.rows, sizes.rows) * ceil_div(task.columns, sizes.columns),
                        work = units * sizes.rows * sizes.columns * k;
     if ((units > always_near && k > sizes.far / units) || !fits(task)) continue;
     if (!first && work < sizes.least) break;

@@ -98,9 +98,9 @@ void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) 
                 taps = static_cast<int64_t>(p.taps.size());
   const Micro& kernel = micro<T>();
   const bool ordered = !kernel.packs_rows() && call.threading == Threading::automatic;
-  const Tiles tiles = ordered ? Tiles::small(pixels, p.n, taps * length, call.pool.size(),
-                                             task_sizes(kernel))
-                              : Tiles(pixels, p.n, low);
+  const Tiles tiles =
+      ordered ? Tiles::small(pixels, p.n, taps * length, call.pool.size(), task_sizes(kernel))
+              : Tiles(pixels, p.n, low);
   const bool dense = p.lattice.step == 1;
   const Scattered<T> shape{taps, length};
   T* const zeros = shared + packed_elements(shape, p.n);

@@ -44,10 +44,9 @@ struct Tiles {
   // Tiles whose rows are not packed.
   static Tiles small(std::int64_t pixels, std::int64_t channels, std::int64_t k, int threads,
                      const TaskSizes& sizes) {
-    const ProductTask task =
-        product_task(sizes, pixels, channels, k, 1, threads, [](ProductTask t) {
-          return t.rows <= most_rows && t.columns <= most_columns;
-        });
+    const ProductTask task = product_task(
+        sizes, pixels, channels, k, 1, threads,
+        [](ProductTask t) { return t.rows <= most_rows && t.columns <= most_columns; });
     Tiles out;
     out.m = ceil_div(task.rows, sizes.rows) * sizes.rows;
     out.n = packed_columns(task.columns);

@@ -169,9 +169,7 @@ void pool(const Call& call) {
 
 }  // namespace
 
-void fast_max_pool(const Call& call) {
-  is_bf16(call.in[0]) ? pool<Low>(call) : pool<float>(call);
-}
+void fast_max_pool(const Call& call) { is_bf16(call.in[0]) ? pool<Low>(call) : pool<float>(call); }
 
 // The pixels of a window and their numbers in it.
 Scratch scratch_max_pool(const ir::Attrs& attrs, std::span<const ir::Type>,
