@@ -66,6 +66,7 @@ Rows conv_cases() {
   folded("1x1_scale", {2, 5, 6, 40, 64, 1, 1, 1, 0}, false);
   folded("stem", {2, 15, 13, 3, 5, 7, 7, 2, 3}, true);
   folded("stem_64", {3, 21, 40, 3, 64, 7, 7, 2, 3}, false);
+  folded("two_blocks", {2, 9, 7, 48, 72, 3, 3, 2, 1}, true);
   folded("wide", {4, 16, 16, 64, 40, 3, 3, 1, 1}, true);
 
   const auto pool = [&](const std::string& name, Shape x, Pool a, Fill fill = normal) {

@@ -228,11 +228,11 @@ void run_tiles(const Call& call, const ContractJob& job) {
   const bool one_step = direct && job.packed && l.k_chunks == 1;
   const bool recut = (in_tiles || in_turn(job) || one_step) && micro<T>().a_block > 0;
   const bool whole = (direct || recut) && by_tiles(call);
-  const bool ordered = !micro<T>().packs_rows() && job.packed && whole && job.k_tasks == 1;
-  const TileSize size = !whole    ? TileSize{l.m_tile, l.n_tile}
-                        : ordered ? small_tiles(l, micro<T>(), call.pool.size(), direct)
-                        : recut   ? even_tiles(l, micro<T>(), call.pool.size(), direct)
-                                  : larger_tiles(l, call.pool.size());
+  const bool small = !micro<T>().packs_rows() && job.packed && whole && job.k_tasks == 1;
+  const TileSize size = !whole  ? TileSize{l.m_tile, l.n_tile}
+                        : small ? small_tiles(l, micro<T>(), call.pool.size(), direct)
+                        : recut ? even_tiles(l, micro<T>(), call.pool.size(), direct)
+                                : larger_tiles(l, call.pool.size());
   const int64_t k_tasks = job.k_tasks, slot = l.m_tile * l.n_tile,
                 chunk = k_tasks == 1 ? l.k.extent : l.chunk(),
                 pitch = ceil_div(size.n, panel_columns) * panel_columns,
@@ -243,7 +243,7 @@ void run_tiles(const Call& call, const ContractJob& job) {
                 same_rows = ceil_div(l.n.extent, size.n) * k_tasks,
                 of_head = ceil_div(l.m.extent, size.m) * ceil_div(size.m, rows) * same_rows;
   call.share_out(l.outer_steps() * of_head, same_rows, of_head, [&](int64_t task, int thread) {
-    const int64_t at = ordered ? rows_first(l, task, size) : task / k_tasks;
+    const int64_t at = small ? rows_first(l, task, size) : task / k_tasks;
     const auto [index, first, tile] = strip_of(l, at, rows, size);
     if (tile.rows <= 0) return;
     const int64_t part = task % k_tasks, c_at = c_offset(l, tile), k_begin = part * chunk,

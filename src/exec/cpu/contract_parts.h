@@ -111,7 +111,7 @@ inline std::int64_t sums_pitch(const Lowering& l) {
 // several steps and sums do not lie in C, they have no more sums than the tiles of the lowering.
 TileSize even_tiles(const Lowering& lowering, const Micro& micro, int threads, bool in_c);
 
-// The same for a micro-kernel that orders its tiles itself (gemm/tasks.h).
+// The same where rows are not packed (gemm/tasks.h).
 TileSize small_tiles(const Lowering& lowering, const Micro& micro, int threads, bool in_c);
 // The tile that is taken `task`-th where those of the same columns follow each other, which then
 // stay in a thread's cache.

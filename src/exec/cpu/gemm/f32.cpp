@@ -1,6 +1,6 @@
 // The micro-kernel of f32 products where the machine has none of its own (machine_arm.cpp): a tile
-// of R x 2 vectors along k, from a panel of A and one of B, or from rows of A where they lie (a
-// convolution).
+// of R x 2 vectors along k, from a panel of A and one of B, and a wider one of fewer rows, which
+// reads rows of A where they lie or in a panel.
 #include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for; none is
                                    // scalable, so accumulators may live in arrays
 
@@ -127,12 +127,14 @@ HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scatte
       }
     }
   }
-  TileOut left = out, right = out;
-  left.cols = std::min<int64_t>(NR, out.cols);
-  store<std::min(W, 2)>(all, sum[0], sum[W > 1], left);
-  right.c += NR * out.cs;
-  right.cols -= left.cols;
-  if constexpr (W > 2) store<W - 2>(all, sum[2], sum[W - 1], right);
+  TileOut part = out;
+  part.cols = std::min<int64_t>(NR, out.cols);
+  store<std::min(W, 2)>(all, sum[0], sum[W > 1], part);
+  if constexpr (W > 2) {
+    part.c += NR * out.cs;
+    part.cols = out.cols - NR;
+    store<W - 2>(all, sum[2], sum[W - 1], part);
+  }
 }
 template <int W>
 HWY_NOINLINE void tile_in_place_of(const ScatteredRows& a, int64_t k0, int64_t k, const float* b,
@@ -158,9 +160,9 @@ const Micro* f32_micro_here() {
       .b_bytes = NR * 4,
       .pack_a = pack_f32<R>,
       .pack_b = pack_f32<NR>,
-      .tile = tile_f32,
       .in_place = HWY_ARCH_ARM ? InPlace{}
                                : InPlace{rows_in_place, panels_in_place * NR, tile_in_place_f32},
+      .tile = tile_f32,
       .pack_pieces = HWY_ARCH_ARM ? pack_pieces : nullptr};
   return &micro;
 }

@@ -317,7 +317,7 @@ void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int6
   const MicroState state(kernel);
   const Problem<T> p{m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1, finish};
   const int64_t k_step = kernel.k_step(k), k_all = padded_k<T>(b.k_all);
-  // Rows that go together: those of a block, or, since tiles read them where they lie, all.
+  // Rows that go together: those of a block, or as many as a panel has room for.
   const int64_t block = kernel.in_place.tile ? most_a_block : kernel.a_block,
                 panels = block / (kernel.padded(k_step) * kernel.a_bytes),
                 m_step = kernel.rows * std::max<int64_t>(1, panels),

@@ -90,8 +90,8 @@ struct Lanes {
 };
 using Pack = void (*)(const Lanes& lanes, void* panel);
 
-// Rows of A that lie in pieces: run t of row i is `length` numbers, `step` apart, at rows[t * pitch
-// + i].
+// Rows of A that lie in pieces: run t of row i begins at rows[t * pitch + i] and has `length`
+// numbers, `step` apart.
 struct ScatteredRows {
   std::int64_t length = 0;
   const void* const* rows = nullptr;
@@ -183,8 +183,8 @@ struct Micro {
   // take, and says how many. Null: each panel is packed by itself.
   std::int64_t (*pack_beside_a)(const Lanes& lanes, void* panels) = nullptr;
   std::int64_t (*pack_beside_b)(const Lanes& lanes, void* panels) = nullptr;
-  void (*tile)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out) = nullptr;
   InPlace in_place{};
+  void (*tile)(std::int64_t padded_k, const void* a, const void* b, const TileOut& out) = nullptr;
   // The same, finished and rounded from registers: the pointers of `finish` are at the tile's first
   // element, `low` is one of them, and the addend is bf16 or none. C is read where beta is 1, and
   // never written. Walks. Null: C is finished when its tiles are done.

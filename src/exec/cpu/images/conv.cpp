@@ -97,10 +97,10 @@ void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) 
   const int64_t pixels = p.lattice.images * p.lattice.h * p.lattice.w,
                 taps = static_cast<int64_t>(p.taps.size());
   const Micro& kernel = micro<T>();
-  const bool ordered = !kernel.packs_rows() && call.threading == Threading::automatic;
+  const bool small = !kernel.packs_rows() && call.threading == Threading::automatic;
   const Tiles tiles =
-      ordered ? Tiles::small(pixels, p.n, taps * length, call.pool.size(), task_sizes(kernel))
-              : Tiles(pixels, p.n, low);
+      small ? Tiles::small(pixels, p.n, taps * length, call.pool.size(), task_sizes(kernel))
+            : Tiles(pixels, p.n, low);
   const bool dense = p.lattice.step == 1;
   const Scattered<T> shape{taps, length};
   T* const zeros = shared + packed_elements(shape, p.n);
@@ -115,8 +115,8 @@ void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) 
     const Own own = own_of(call, thread);
     // Filters that tasks share stay in a thread's cache where those of the same columns follow each
     // other.
-    const int64_t first = (ordered ? task % down : task / across) * tiles.m,
-                  n0 = (ordered ? task / down : task % across) * tiles.n,
+    const int64_t first = (small ? task % down : task / across) * tiles.m,
+                  n0 = (small ? task / down : task % across) * tiles.n,
                   rows = std::min(tiles.m, pixels - first), columns = std::min(tiles.n, p.n - n0);
     const int64_t at = first * p.n + n0;  // in a dense result
     point_at(p, first, tiles.m, zeros, own.rows, tiles.m);
