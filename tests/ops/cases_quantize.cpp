@@ -74,6 +74,12 @@ Rows products() {
               {i8({2, 5, 19}), i8({19, 11}), s, {{11}, positive}, {{11}}}),
       product("i8_channels_low", {"btc,cf,,f,f,btf->btf", {}, DType::bf16, 2},
               {i8({2, 5, 64}), i8({64, 48}), s, {{48}, positive}, low({48}), low({2, 5, 48})}),
+      product("i8_linear", {"btc,cf,,f,f->btf", {}, DType::bf16, 2},
+              {i8({2, 35, 64}), i8({64, 45}), s, {{45}, positive}, low({45})}),
+      product("i8_linear_erf", {"btc,cf,,f,f->btf", "gelu", DType::bf16, 2},
+              {i8({3, 11, 130}), i8({130, 64}), s, {{64}, positive}, low({64})}),
+      product("i8_linear_tanh", {"btc,cf,,f->btf", "gelu_tanh", DType::bf16, 2},
+              {i8({2, 9, 66}), i8({66, 33}), s, {{33}, positive}}),
       product("i8_long", {"bc,cf,,->bf", {}, DType::f32, 2}, {i8({3, 3072}), i8({3072, 17}), s, s}),
       product("i8_empty", {"bc,cf,->bf", {}, DType::f32, 1}, {i8({0, 8}), i8({8, 4}), s}),
   };

@@ -1,5 +1,6 @@
 // contract of i8 factors: exact sums in i32 (gemm/i8.h), then in one pass over each row the scales,
-// a bias per column, act and the rounding. Convention: a task is one tile of C with all of k.
+// a bias per column, act and the rounding; or, with the same bits, all of that by a micro-kernel
+// that finishes products itself. Convention: a task is one tile of C with all of k.
 #include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for
 
 #undef HWY_TARGET_INCLUDE
@@ -161,13 +162,13 @@ void read_columns(const Lowering& l, const Tile& tile, std::size_t i, const Tens
     for (int64_t j = 0; j < tile.cols; ++j) to[j] = number(first + j * stride);
 }
 
-// act(sums times all scales + all addends), and the same before act, for a tile whose sums are
-// complete.
-void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::int32_t* sums,
-                    int64_t pitch) {
+// The product of all scales and the sum of all addends of a tile's columns.
+void read_ends(const Call& call, const Lowering& l, const Tile& tile, Columns& scale,
+               Columns& bias) {
   const auto& attr = call.attr<ir::Contract>();
-  Columns scale, bias{}, next;
+  Columns next;
   scale.fill(1);
+  bias.fill(0);
   for (std::size_t i = 2; i < call.in.size(); ++i) {
     read_columns(l, tile, i - 2, call.in[i], next.data());
     if (static_cast<int>(i) < 2 + attr.scales)
@@ -175,6 +176,19 @@ void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::
     else
       vector_add(bias.data(), next.data(), bias.data(), tile.cols);
   }
+}
+// 0 none, 1 gelu, 2 gelu_tanh.
+int act_of(const Call& call) {
+  const auto& attr = call.attr<ir::Contract>();
+  return attr.act.empty() ? 0 : attr.act == "gelu" ? 1 : 2;
+}
+
+// act(sums times all scales + all addends), and the same before act, for a tile whose sums are
+// complete.
+void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::int32_t* sums,
+                    int64_t pitch) {
+  Columns scale, bias;
+  read_ends(call, l, tile, scale, bias);
   const auto put = [&](const Tensor& to, int act, const std::int32_t* row, int64_t at) {
     if (!to) return;
     if (is_bf16(to)) {
@@ -185,7 +199,7 @@ void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::
       HWY_DYNAMIC_DISPATCH(finish_i8_floats)(act, row, scale.data(), bias.data(), tile.cols, y);
     }
   };
-  const int act = attr.act.empty() ? 0 : attr.act == "gelu" ? 1 : 2;
+  const int act = act_of(call);
   int64_t c_at = c_offset(l, tile);
   for (int64_t row = 0; row < tile.rows; ++row, c_at += l.m.c, sums += pitch) {
     put(call.out[0], act, sums, c_at);
@@ -193,10 +207,39 @@ void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::
   }
 }
 
-// Tiles for this many threads whose sums fit a thread's room.
-TileSize small_i8_tiles(const Lowering& l, int threads) {
-  const auto fits = [room = l.m_tile * sums_pitch(l)](ProductTask t) {
-    return t.rows * ceil_div(t.columns, panel_columns) * panel_columns <= room;
+// How a micro-kernel finishes the call itself, from C's first element on, but for scales and
+// offsets. No `low`: it does not, since it rounds all results to bf16.
+Finish whole_finish(const Call& call, const Lowering& l) {
+  const Tensor y = call.out[0], z = call.out.size() > 1 ? call.out[1] : Tensor{};
+  const bool aligned = std::ranges::all_of(l.outer, [](const Run& r) { return r.a % 2 == 0; });
+  if (!aligned || !finishes_i8(l.k.extent, l.m.a, l.k.a) || (y && !is_bf16(y)) ||
+      (z && !is_bf16(z)))
+    return {};
+  const int act = y ? act_of(call) : 0;
+  if (act == 0 && y && z) return {};
+  Finish out{.low = y ? y.as<Low>() : z ? z.as<Low>() : nullptr, .pitch = l.m.c};
+  if (act != 0) {
+    out.act = act == 1 ? Act::gelu : Act::gelu_tanh;
+    if (z) out.before = z.as<Low>();
+  }
+  return out;
+}
+void finished_tile(const Call& call, const Lowering& l, const Tile& tile, Finish finish,
+                   const std::int8_t* a, const std::int8_t* packed, void* panel) {
+  Columns scale, bias;
+  read_ends(call, l, tile, scale, bias);
+  const int64_t c_at = c_offset(l, tile);
+  finish.low += c_at;
+  if (finish.before) finish.before += c_at;
+  finish.scale = scale.data();
+  finish.offset = bias.data();
+  finished_i8(tile.rows, tile.cols, l.k.extent, a, l.m.a, packed, tile.n, finish, panel);
+}
+
+// Tiles for this many threads whose sums, where they go to memory, fit a thread's room.
+TileSize small_i8_tiles(const Lowering& l, int threads, bool in_memory) {
+  const auto fits = [in_memory, room = l.m_tile * sums_pitch(l)](ProductTask t) {
+    return !in_memory || t.rows * ceil_div(t.columns, panel_columns) * panel_columns <= room;
   };
   const ProductTask task = product_task(task_sizes(micro_i8()), l.m.extent, l.n.extent, l.k.extent,
                                         l.outer_steps(), threads, fits);
@@ -232,7 +275,9 @@ void contract_i8(const Call& call) {
   const auto* const a = call.in[l.swapped ? 1 : 0].as<std::int8_t>();
   // Rows that are read where they lie make tasks that are small.
   const bool small = micro_i8().row_major && call.threading == Threading::automatic;
-  const TileSize size = small ? small_i8_tiles(l, call.pool.size()) : TileSize{l.m_tile, l.n_tile};
+  const Finish finish = whole_finish(call, l);
+  const TileSize size =
+      small ? small_i8_tiles(l, call.pool.size(), !finish.low) : TileSize{l.m_tile, l.n_tile};
   const int64_t rows = small ? size.m : rows_of_task(l, call),
                 same_rows = ceil_div(l.n.extent, size.n),
                 of_head = ceil_div(l.m.extent, size.m) * ceil_div(size.m, rows) * same_rows,
@@ -241,12 +286,13 @@ void contract_i8(const Call& call) {
     const Tile tile = strip_of(l, small ? rows_first(l, task, size) : task, rows, size).tile;
     if (tile.rows <= 0) return;
     std::byte* const scratch = call.scratch_of<std::byte>(thread);
+    const std::int8_t *const rows_a = a + offsets(l.outer, tile.outer).a + tile.m * l.m.a,
+                             *const matrix = reinterpret_cast<const std::int8_t*>(packed) +
+                                             PackedMatrices::index(l, tile.outer) * matrix_bytes(l);
+    if (finish.low) return finished_tile(call, l, tile, finish, rows_a, matrix, scratch);
     auto* const sums = reinterpret_cast<std::int32_t*>(scratch + i8_panel_bytes);
-    gemm_i8(tile.rows, tile.cols, l.k.extent, a + offsets(l.outer, tile.outer).a + tile.m * l.m.a,
-            l.m.a, l.k.a,
-            reinterpret_cast<const std::int8_t*>(packed) +
-                PackedMatrices::index(l, tile.outer) * matrix_bytes(l),
-            tile.n, sums, pitch, scratch);
+    gemm_i8(tile.rows, tile.cols, l.k.extent, rows_a, l.m.a, l.k.a, matrix, tile.n, sums, pitch,
+            scratch);
     finish_i8_tile(call, l, tile, sums, pitch);
   });
 }

@@ -12,6 +12,7 @@
 
 #include "exec/cpu/gemm/amx_product_x86.h"
 #include "exec/cpu/gemm/gemm.h"
+#include "exec/cpu/gemm/i8.h"
 #include "exec/cpu/simd/convert.h"
 
 namespace tessera::test {
@@ -89,20 +90,20 @@ class Product {
            .pitch = n,
            .act = ends.gelu ? Act::gelu : Act::none,
            .before = ends.gelu ? before.data() : nullptr};
-    exec::cpu::product_amx({.m = m,
-                            .n = n,
-                            .k = k,
-                            .a = length_ == 0 ? pool_.data() : nullptr,
-                            .row = row_,
-                            .pieces = {length_, rows_.data(), pitch_},
-                            .k0 = k0,
-                            .b = reinterpret_cast<const std::byte*>(packed.data()),
-                            .b_pitch = b_pitch,
-                            .more = ends.more,
-                            .c = c.data(),
-                            .rs = rs,
-                            .finish = f,
-                            .room = room.get()});
+    exec::cpu::product_amx<float>({.m = m,
+                                   .n = n,
+                                   .k = k,
+                                   .a = length_ == 0 ? pool_.data() : nullptr,
+                                   .row = row_,
+                                   .pieces = {length_, rows_.data(), pitch_},
+                                   .k0 = k0,
+                                   .b = reinterpret_cast<const std::byte*>(packed.data()),
+                                   .b_pitch = b_pitch,
+                                   .more = ends.more,
+                                   .c = c.data(),
+                                   .rs = rs,
+                                   .finish = f,
+                                   .room = room.get()});
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < rs; ++j) {
         float sum = ends.more ? old[at(i * rs + j)] : 0;
@@ -195,6 +196,101 @@ TEST(AmxProduct, OfPiecesHasTheBitsOfPlainLoops) {
               product.pieces(length, even, first);
               ASSERT_NO_FATAL_FAILURE(product.expect(ends));
             }
+}
+
+// A product of i8, as finished_i8() (gemm/i8.h) asks for it; scales and offsets may be anything.
+void expect_bytes(int64_t m, int64_t n, int64_t k, Act act, bool before, bool wild) {
+  const auto at = [](int64_t i) { return static_cast<std::size_t>(i); };
+  std::mt19937 random(9);
+  const auto byte = [&] {
+    return static_cast<std::int8_t>(static_cast<int>(random() % 256) - 128);
+  };
+  std::normal_distribution<float> normal;
+  const int64_t panels = (n + 31) / 32, b_pitch = (k + 63) / 64 * 2048 + 128, row = k + 6,
+                pitch = n + 5;
+  std::vector<Low> a(at(m * row / 2));
+  auto* const rows = reinterpret_cast<std::int8_t*>(a.data());
+  std::generate_n(rows, m * row, byte);
+  std::vector<std::int8_t> b(at(k * n)), packed(at(panels * b_pitch));
+  for (int64_t p = 0; p < k; ++p)
+    for (int64_t j = 0; j < n; ++j)
+      packed[at(j / 32 * b_pitch + p / 4 * 128 + j % 32 * 4 + p % 4)] = b[at(p * n + j)] = byte();
+  std::vector<float> scale(at(n)), offset(at(n));
+  for (int64_t j = 0; j < n; ++j) {
+    const float kinds[] = {1e-4f * normal(random), INFINITY, NAN, 1e-40f, -INFINITY, 0.0f, 3e38f};
+    scale[at(j)] = kinds[wild ? j % 7 : 0];
+    offset[at(j)] = wild && j % 7 == 3 ? 0.0f : wild && j % 7 == 5 ? kinds[j % 6] : normal(random);
+  }
+  // A product that reads numbers that nobody put into its room is caught.
+  const std::unique_ptr<void, void (*)(void*)> room(std::malloc(at(exec::cpu::i8_panel_bytes)),
+                                                    std::free);
+  std::fill_n(static_cast<std::int8_t*>(room.get()), exec::cpu::i8_panel_bytes, std::int8_t{77});
+  std::vector<Low> low(at(m * pitch), Low{7}), z = low;
+  exec::cpu::product_amx<std::int32_t>({.m = m,
+                                        .n = n,
+                                        .k = k / 2,
+                                        .a = a.data(),
+                                        .row = row / 2,
+                                        .b = reinterpret_cast<const std::byte*>(packed.data()),
+                                        .b_pitch = b_pitch,
+                                        .finish = {.scale = scale.data(),
+                                                   .offset = offset.data(),
+                                                   .low = low.data(),
+                                                   .pitch = pitch,
+                                                   .act = act,
+                                                   .before = before ? z.data() : nullptr},
+                                        .room = room.get()});
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < pitch; ++j) {
+      Low want = 7, want_z = 7;
+      if (j < n) {
+        std::int32_t sum = 0;
+        for (int64_t p = 0; p < k; ++p) sum += rows[i * row + p] * b[at(p * n + j)];
+        want = exec::cpu::round_to_bf16(
+            std::fma(static_cast<float>(sum), scale[at(j)], offset[at(j)]));
+        if (act != Act::none && before) want_z = want;
+        float wide[16];
+        _mm512_store_ps(wide, exec::cpu::acted_16(act, _mm512_set1_ps(widen_bf16(want))));
+        if (act != Act::none) want = exec::cpu::round_to_bf16(wide[0]);
+      }
+      ASSERT_EQ(want, low[at(i * pitch + j)]) << "row " << i << ", column " << j;
+      ASSERT_EQ(want_z, z[at(i * pitch + j)]) << "before, row " << i << ", column " << j;
+    }
+}
+
+TEST(AmxProduct, OfBytesHasTheBitsOfPlainLoops) {
+  for (const int64_t m : {1, 16, 17, 32, 33, 70})
+    for (const int64_t n : {1, 17, 32, 45, 96})
+      for (const int64_t k : {2, 64, 66, 192, 250})
+        for (const Act act : {Act::none, Act::gelu, Act::gelu_tanh})
+          for (const bool before : {false, true}) {
+            SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k);
+            ASSERT_NO_FATAL_FAILURE(expect_bytes(m, n, k, act, before, false));
+          }
+}
+TEST(AmxProduct, OfBytesEndsWithAnyScale) {
+  for (const Act act : {Act::none, Act::gelu, Act::gelu_tanh})
+    ASSERT_NO_FATAL_FAILURE(expect_bytes(40, 45, 130, act, true, true));
+}
+// The largest sums are exact: a float would not hold those of k beside them.
+TEST(AmxProduct, OfBytesAddsThemExactly) {
+  constexpr int64_t k = 4096;
+  std::vector<Low> a(k / 2, Low{0x8080}), low(1);
+  std::vector<std::int8_t> b(k * 32, std::int8_t{-128});
+  b[0] = -127;
+  const float scale = 1, offset = -67108864.0f;  // 2^26, the sum with -128 throughout
+  std::vector<std::byte> room(exec::cpu::i8_panel_bytes);
+  exec::cpu::product_amx<std::int32_t>(
+      {.m = 1,
+       .n = 1,
+       .k = k / 2,
+       .a = a.data(),
+       .row = k / 2,
+       .b = reinterpret_cast<const std::byte*>(b.data()),
+       .b_pitch = k * 32,
+       .finish = {.scale = &scale, .offset = &offset, .low = low.data(), .pitch = 1},
+       .room = room.data()});
+  EXPECT_EQ(widen_bf16(low[0]), -128.0f);
 }
 
 TEST(AmxProduct, RoundsTheSmallestNumbersToo) {

@@ -71,6 +71,21 @@ inline void multiply(int sums, int a, int b) {
       std::memcpy(at, &sum, 4);
     }
 }
+inline void multiply_bytes(int sums, int a, int b) {
+  auto& all = tiles();
+  const Tile &left = all[static_cast<std::size_t>(a)], &right = all[static_cast<std::size_t>(b)];
+  for (int m = 0; m < 16; ++m)
+    for (int n = 0; n < 16; ++n) {
+      std::int32_t sum = 0;
+      void* const at = all[static_cast<std::size_t>(sums)].row[m] + 4 * n;
+      std::memcpy(&sum, at, 4);
+      for (int k = 0; k < 16; ++k)
+        for (int i = 0; i < 4; ++i)
+          sum += static_cast<std::int8_t>(left.row[m][4 * k + i]) *
+                 static_cast<std::int8_t>(right.row[k][4 * n + i]);
+      std::memcpy(at, &sum, 4);
+    }
+}
 
 }  // namespace emulated
 
@@ -78,6 +93,7 @@ inline void multiply(int sums, int a, int b) {
 #define _tile_stored(tile, to, pitch) emulated::store(tile, to, pitch)
 #define _tile_zero(tile) emulated::tiles()[tile] = {}
 #define _tile_dpbf16ps(sums, a, b) emulated::multiply(sums, a, b)
+#define _tile_dpbssd(sums, a, b) emulated::multiply_bytes(sums, a, b)
 
 enum { _MM_HINT_T0 = 3, _CMP_UNORD_Q = 3, _CMP_NLT_UQ = 21 };
 inline void _mm_prefetch(const void*, int) {}
@@ -116,6 +132,11 @@ inline __m512 _mm512_loadu_ps(const void* from) {
   std::memcpy(&v, from, 64);
   return v;
 }
+inline __m512i _mm512_loadu_si512(const void* from) {
+  __m512i v;
+  std::memcpy(&v, from, 64);
+  return v;
+}
 inline __m512 _mm512_load_ps(const void* from) { return _mm512_loadu_ps(from); }
 inline void _mm512_store_ps(void* to, __m512 v) { std::memcpy(to, &v, 64); }
 inline void _mm512_storeu_si512(void* to, __m512i v) { std::memcpy(to, &v, 64); }
@@ -130,6 +151,11 @@ inline void _mm512_mask_storeu_ps(float* to, __mmask16 there, __m512 v) {
 }
 inline __m512 _mm512_castsi512_ps(__m512i a) { return emulated::bits<__m512>(a); }
 inline __m512i _mm512_castps_si512(__m512 a) { return emulated::bits<__m512i>(a); }
+inline __m512 _mm512_cvtepi32_ps(__m512i a) {
+  return emulated::each(__m512{}, [&](__m512& v, int i) {
+    v.f[i] = static_cast<float>(static_cast<std::int32_t>(a.u[i]));
+  });
+}
 inline __m512i _mm512_slli_epi32(__m512i a, int by) {
   return emulated::each(a, [by](__m512i& v, int i) { v.u[i] <<= by; });
 }

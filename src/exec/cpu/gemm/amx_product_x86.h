@@ -1,11 +1,13 @@
-// Whole products of bf16 by AMX (Micro::product). Rows of A are read where they lie: 16 of them are
-// a tile if they are equally far apart, and only others are copied. A tile has all of k, and while
-// its sums are made those of the tile before it are finished, a few rows with each step of k: tiles
-// are multiplied beside the vector units.
+// Whole products of bf16 and of i8 by AMX (Micro::product). They differ in one instruction and in
+// what sums are: a step of k is 64 bytes of a row of A, and here two i8 count as one number. Rows
+// of A are read where they lie: 16 of them are a tile if they are equally far apart, and only
+// others are copied. A tile has all of k, and while its sums are made those of the tile before it
+// are finished, a few rows with each step of k: tiles are multiplied beside the vector units.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "exec/cpu/gemm/amx_x86.h"
 #include "exec/cpu/gemm/micro.h"
@@ -24,8 +26,9 @@ struct AmxRows {
 inline constexpr std::int64_t most_amx_parts = 16;  // of k; those of more pieces are copied
 
 // Sums that wait for their end: rows of 32, of which `done` have it.
+template <class Sum>
 struct AmxEnd {
-  const float* sums = nullptr;
+  const Sum* sums = nullptr;
   Finish finish{};  // at the tile's first element
   std::int64_t rows = 0, cols = 0, done = 0;
 };
@@ -79,17 +82,22 @@ TESSERA_AVX512 inline __m512 before_rounding(const Finish& f, __m512 v, std::int
   if (f.relu) v = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLT_UQ), v);
   return v;
 }
-TESSERA_AVX512_BF16 inline void end_rows(AmxEnd& end, std::int64_t count) {
+TESSERA_AVX512 inline __m512 sums_16(const float* at) { return _mm512_loadu_ps(at); }
+TESSERA_AVX512 inline __m512 sums_16(const std::int32_t* at) {
+  return _mm512_cvtepi32_ps(_mm512_loadu_si512(at));
+}
+template <class Sum>
+TESSERA_AVX512_BF16 inline void end_rows(AmxEnd<Sum>& end, std::int64_t count) {
   const Finish& f = end.finish;
   const __mmask32 there = first_of_32(end.cols);
   const auto first = static_cast<__mmask16>(there & 0xffff),
              second = static_cast<__mmask16>(there >> 16);
   for (const std::int64_t until = std::min(end.rows, end.done + count); end.done < until;
        ++end.done) {
-    const float* const sums = end.sums + end.done * 32;
+    const Sum* const sums = end.sums + end.done * 32;
     const std::int64_t at = end.done * f.pitch;
-    __m512i low = rounded_32(before_rounding(f, _mm512_loadu_ps(sums), 0, at, first),
-                             before_rounding(f, _mm512_loadu_ps(sums + 16), 16, at + 16, second));
+    __m512i low = rounded_32(before_rounding(f, sums_16(sums), 0, at, first),
+                             before_rounding(f, sums_16(sums + 16), 16, at + 16, second));
     if (f.act != Act::none) {
       if (f.before) _mm512_mask_storeu_epi16(f.before + at, there, low);
       low = rounded_32(acted_16(f.act, widened_16(_mm512_castsi512_si256(low))),
@@ -100,16 +108,17 @@ TESSERA_AVX512_BF16 inline void end_rows(AmxEnd& end, std::int64_t count) {
 }
 
 // A tile of C: sums begin with those at `from`, or with zeros.
+template <class Sum>
 struct AmxTile {
   const AmxRows* rows;
   std::int64_t parts, steps;
   const char* b;
-  const float* from;
-  float* to;
+  const Sum* from;
+  Sum* to;
   std::int64_t from_pitch, pitch;
 };
-template <int M, int N>
-TESSERA_AMX inline void amx_tile(const AmxTile& tile, AmxEnd& end) {
+template <int M, int N, class Sum>
+TESSERA_AMX inline void amx_tile(const AmxTile<Sum>& tile, AmxEnd<Sum>& end) {
   begin_sums<M, N>(tile.from, tile.from_pitch);
   constexpr std::int64_t step = 16 * 128, ahead = 2 * step;
   const std::int64_t each = (end.rows - end.done + tile.steps - 1) / tile.steps;
@@ -121,18 +130,18 @@ TESSERA_AMX inline void amx_tile(const AmxTile& tile, AmxEnd& end) {
     for (std::int64_t s = 0; s < rows.steps; ++s, a0 += 64, b += step) {
       _tile_loadd(4, a0, rows.row[0]);
       _tile_loadd(6, b, 128);
-      _tile_dpbf16ps(0, 4, 6);
+      add_products<Sum, 0, 0>();
       for (std::int64_t line = 0; line < step; line += 64)
         _mm_prefetch(b + ahead + line, _MM_HINT_T0);
       if constexpr (N == 2) {
         _tile_loadd(7, b + 64, 128);
-        _tile_dpbf16ps(1, 4, 7);
+        add_products<Sum, 0, 1>();
       }
       if constexpr (M == 2) {
         _tile_loadd(5, a1, rows.row[1]);
         a1 += 64;
-        _tile_dpbf16ps(2, 5, 6);
-        if constexpr (N == 2) _tile_dpbf16ps(3, 5, 7);
+        add_products<Sum, 1, 0>();
+        if constexpr (N == 2) add_products<Sum, 1, 1>();
       }
       if (each > 0) end_rows(end, each);
     }
@@ -261,9 +270,12 @@ TESSERA_AVX512 inline void copy_sums(const float* from, std::int64_t from_pitch,
     }
 }
 
+// Sums in i32 neither begin with C's nor become C: there `finish` has a `low`.
+template <class Sum>
 TESSERA_AMX inline void product_amx(const LowProduct& p) {
-  alignas(64) float sums[2][32 * 32];
-  AmxEnd end;
+  constexpr bool floats = std::is_same_v<Sum, float>;
+  alignas(64) Sum sums[2][32 * 32];
+  AmxEnd<Sum> end;
   int turn = 0;
   for (std::int64_t i = 0; i < p.m; i += 32) {
     const AmxPanel panel(p, i);
@@ -272,25 +284,28 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
     for (std::int64_t j = 0; j < p.n; j += 32, b += p.b_pitch) {
       const std::int64_t cols = std::min<std::int64_t>(32, p.n - j);
       const bool whole = rows == 32 && cols == 32, tall = rows > 16, wide = cols > 16;
-      float *const c = p.c + i * p.rs + j, *const dense = sums[turn];
-      AmxTile tile{.rows = panel.parts(),
-                   .parts = panel.count(),
-                   .steps = steps,
-                   .b = b,
-                   .from = nullptr,
-                   .to = dense,
-                   .from_pitch = 32,
-                   .pitch = 32};
-      if (p.more) {
-        tile.from = whole ? c : dense;
-        if (whole)
-          tile.from_pitch = p.rs;
-        else
-          copy_sums(c, p.rs, rows, cols, dense, 32);
-      }
-      if (!p.finish.low && whole) {
-        tile.to = c;
-        tile.pitch = p.rs;
+      Sum* const dense = sums[turn];
+      AmxTile<Sum> tile{.rows = panel.parts(),
+                        .parts = panel.count(),
+                        .steps = steps,
+                        .b = b,
+                        .from = nullptr,
+                        .to = dense,
+                        .from_pitch = 32,
+                        .pitch = 32};
+      if constexpr (floats) {
+        float* const c = p.c + i * p.rs + j;
+        if (p.more) {
+          tile.from = whole ? c : dense;
+          if (whole)
+            tile.from_pitch = p.rs;
+          else
+            copy_sums(c, p.rs, rows, cols, dense, 32);
+        }
+        if (!p.finish.low && whole) {
+          tile.to = c;
+          tile.pitch = p.rs;
+        }
       }
       if (tall && wide)
         amx_tile<2, 2>(tile, end);
@@ -303,8 +318,8 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
       if (p.finish.low) {
         end = {.sums = dense, .finish = p.finish.at(i, j), .rows = rows, .cols = cols};
         turn = 1 - turn;
-      } else if (!whole) {
-        copy_sums(dense, 32, rows, cols, c, p.rs);
+      } else if constexpr (floats) {
+        if (!whole) copy_sums(dense, 32, rows, cols, p.c + i * p.rs + j, p.rs);
       }
     }
   }

@@ -1,6 +1,7 @@
-// Products by AMX: four tiles of 16 x 16 sums; a step takes 32 numbers of k of two tiles of A and
-// two of B. Called only where the processor and the system have them, between begin_amx() and
-// end_amx().
+// Products by AMX: four tiles of 16 x 16 sums; a step takes 64 bytes of k (32 bf16 or 64 i8) of two
+// tiles of A and two of B. Sums of bf16 are float, those of i8 std::int32_t, and functions for both
+// are templates over that. Called only where the processor and the system have them, between
+// begin_amx() and end_amx().
 #pragma once
 
 // g++ 12 warns of what its own header leaves undefined (its bug 105593).
@@ -15,6 +16,7 @@
 #endif
 
 #include <cstdint>
+#include <type_traits>
 
 #include "exec/cpu/gemm/targets_x86.h"
 
@@ -22,8 +24,8 @@ namespace tessera::exec::cpu {
 inline namespace TESSERA_X86 {
 
 // The sums of M x N tiles begin with those at `from`, whose rows are `pitch` apart, or with zeros.
-template <int M, int N>
-TESSERA_AMX inline void begin_sums(const float* from, std::int64_t pitch) {
+template <int M, int N, class Sum>
+TESSERA_AMX inline void begin_sums(const Sum* from, std::int64_t pitch) {
   const std::int64_t c_row = 4 * pitch;
   if (from) {
     _tile_loadd(0, from, c_row);
@@ -37,13 +39,30 @@ TESSERA_AMX inline void begin_sums(const float* from, std::int64_t pitch) {
     _tile_zero(3);
   }
 }
-template <int M, int N>
-TESSERA_AMX inline void store_sums(float* to, std::int64_t pitch) {
+template <int M, int N, class Sum>
+TESSERA_AMX inline void store_sums(Sum* to, std::int64_t pitch) {
   const std::int64_t c_row = 4 * pitch;
   _tile_stored(0, to, c_row);
   if constexpr (N == 2) _tile_stored(1, to + 16, c_row);
   if constexpr (M == 2) _tile_stored(2, to + 16 * pitch, c_row);
   if constexpr (M == 2 && N == 2) _tile_stored(3, to + 16 * pitch + 16, c_row);
+}
+// Adds the products of a step to tile (I, J) of the sums; rows of A are in tiles 4 and 5, columns
+// of B in 6 and 7. (Intrinsics want literals.)
+template <class Sum, int I, int J>
+TESSERA_AMX inline void add_products() {
+  if constexpr (std::is_same_v<Sum, float>) {
+    if constexpr (I == 0 && J == 0) _tile_dpbf16ps(0, 4, 6);
+    if constexpr (I == 0 && J == 1) _tile_dpbf16ps(1, 4, 7);
+    if constexpr (I == 1 && J == 0) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (I == 1 && J == 1) _tile_dpbf16ps(3, 5, 7);
+  } else {
+    static_assert(std::is_same_v<Sum, std::int32_t>);
+    if constexpr (I == 0 && J == 0) _tile_dpbssd(0, 4, 6);
+    if constexpr (I == 0 && J == 1) _tile_dpbssd(1, 4, 7);
+    if constexpr (I == 1 && J == 0) _tile_dpbssd(2, 5, 6);
+    if constexpr (I == 1 && J == 1) _tile_dpbssd(3, 5, 7);
+  }
 }
 // Sums of 16 M rows of A, `row` bytes apart, and 16 N columns of B, [k / 2][32][2]; k is a multiple
 // of 32. They begin with those at `from`, or with zeros; its rows are `pitch` apart, as those of

@@ -132,6 +132,27 @@ void gemm_i8(int64_t m, int64_t n, int64_t k, const std::int8_t* a, int64_t rs_a
   if (kernel.end) kernel.end();
 }
 
+bool finishes_i8(int64_t k, int64_t rs_a, int64_t cs_a) {
+  const Micro& kernel = micro_i8();
+  return kernel.product && cs_a == 1 && rs_a % 2 == 0 && k % 2 == 0 && k > 0 && k <= kernel.k_block;
+}
+
+void finished_i8(int64_t m, int64_t n, int64_t k, const std::int8_t* a, int64_t rs_a,
+                 const std::int8_t* packed, int64_t n0, const Finish& finish, void* panel) {
+  const Micro& kernel = micro_i8();
+  if (kernel.begin) kernel.begin();
+  kernel.product({.m = m,
+                  .n = n,
+                  .k = k / 2,
+                  .a = reinterpret_cast<const Low*>(a),
+                  .row = rs_a / 2,
+                  .b = reinterpret_cast<const std::byte*>(packed + n0 * column_bytes(k)),
+                  .b_pitch = panel_columns * column_bytes(k),
+                  .finish = finish,
+                  .room = panel});
+  if (kernel.end) kernel.end();
+}
+
 void pack_i8_groups(const Lanes& l, int64_t lanes, int64_t group, std::int8_t* panel) {
   const auto* const from = static_cast<const std::int8_t*>(l.from);
   std::memset(panel, 0, static_cast<std::size_t>(l.padded * lanes));

@@ -1,19 +1,16 @@
 // i8 micro-kernels of x86-64. AMX multiplies signed bytes. VNNI multiplies u8 by i8: A is packed as
 // u8, 128 too large, and sums begin with -128 times the sum of B's column, which is exact.
 // Functions are compiled for their instructions and called only where the processor has them.
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 
+#include "exec/cpu/gemm/amx_product_x86.h"
 #include "exec/cpu/gemm/i8.h"
 #include "exec/cpu/gemm/x86.h"
 
 #define TESSERA_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
-#define TESSERA_AMX_INT8 \
-  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,amx-tile,amx-int8")))
 
 namespace tessera::exec::cpu {
 namespace {
@@ -115,48 +112,34 @@ TESSERA_VNNI void tile_vnni(int64_t k, const void* a, const void* b, const TileO
     quads<1>(all, k, words, columns, out);
 }
 
-// ---- AMX: four tiles of 16 x 16 sums; a step takes 64 numbers of k of two tiles of A and two of
-// B.
+// ---- AMX (amx_x86.h). Products that end in bf16 are amx_product_x86.h's, all others' sums go to
+// memory.
 
 template <int M, int N>
-TESSERA_AMX_INT8 inline void amx_i8_sums(int64_t k, const std::int8_t* a, int64_t a_pitch,
-                                         const std::int8_t* b, const std::int32_t* from,
-                                         std::int32_t* to, int64_t pitch) {
-  const int64_t c_row = 4 * pitch;
-  if (from) {
-    _tile_loadd(0, from, c_row);
-    if constexpr (N == 2) _tile_loadd(1, from + 16, c_row);
-    if constexpr (M == 2) _tile_loadd(2, from + 16 * pitch, c_row);
-    if constexpr (M == 2 && N == 2) _tile_loadd(3, from + 16 * pitch + 16, c_row);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
+TESSERA_AMX inline void amx_i8_sums(int64_t k, const std::int8_t* a, int64_t a_pitch,
+                                    const std::int8_t* b, const std::int32_t* from,
+                                    std::int32_t* to, int64_t pitch) {
+  begin_sums<M, N>(from, pitch);
   constexpr int64_t step = 16 * 128, ahead = 2 * step;
   for (int64_t p = 0; p < k; p += 64, a += 64, b += step) {
     _tile_loadd(4, a, a_pitch);
     _tile_loadd(6, b, 128);
-    _tile_dpbssd(0, 4, 6);
+    add_products<std::int32_t, 0, 0>();
     for (int64_t line = 0; line < step; line += 64) _mm_prefetch(b + ahead + line, _MM_HINT_T0);
     if constexpr (N == 2) {
       _tile_loadd(7, b + 64, 128);
-      _tile_dpbssd(1, 4, 7);
+      add_products<std::int32_t, 0, 1>();
     }
     if constexpr (M == 2) {
       _tile_loadd(5, a + 16 * a_pitch, a_pitch);
-      _tile_dpbssd(2, 5, 6);
-      if constexpr (N == 2) _tile_dpbssd(3, 5, 7);
+      add_products<std::int32_t, 1, 0>();
+      if constexpr (N == 2) add_products<std::int32_t, 1, 1>();
     }
   }
-  _tile_stored(0, to, c_row);
-  if constexpr (N == 2) _tile_stored(1, to + 16, c_row);
-  if constexpr (M == 2) _tile_stored(2, to + 16 * pitch, c_row);
-  if constexpr (M == 2 && N == 2) _tile_stored(3, to + 16 * pitch + 16, c_row);
+  store_sums<M, N>(to, pitch);
 }
 
-TESSERA_AMX_INT8 void tile_amx_i8(int64_t k, const void* a, const void* b, const TileOut& out) {
+TESSERA_AMX void tile_amx_i8(int64_t k, const void* a, const void* b, const TileOut& out) {
   const auto *const rows = static_cast<const std::int8_t*>(a), *const columns =
                                                                    static_cast<const std::int8_t*>(
                                                                        b);
@@ -199,6 +182,7 @@ constexpr Micro amx_i8_micro{.name = "amx_int8",
                              .pack_a = pack_rows_32,
                              .pack_b = pack_quads_32,
                              .tile = tile_amx_i8,
+                             .product = product_amx<std::int32_t>,
                              .begin = begin_amx,
                              .end = end_amx};
 
@@ -207,7 +191,8 @@ constexpr Micro amx_i8_micro{.name = "amx_int8",
 std::vector<const Micro*> machine_i8_micros() {
   const X86Features& has = x86_features();
   std::vector<const Micro*> out;
-  if (has.amx_int8) out.push_back(&amx_i8_micro);
+  // Ends in bf16 are rounded by AVX-512-BF16.
+  if (has.amx_int8 && has.avx512_bf16) out.push_back(&amx_i8_micro);
   if (has.avx512_vnni) out.push_back(&vnni_micro);
   return out;
 }

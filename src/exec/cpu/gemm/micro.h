@@ -53,7 +53,8 @@ struct TileOut {
 // The finish of C while it is near: relu(C scale + offset + addend), and where `low` is given that
 // is rounded into it instead. Columns of scale and offset start with the product's; the addend
 // and `low` have `pitch` between their rows. For tile_low and product alone: an activation, whose
-// result is `low`, of an offset without a scale; `before`, unless null, is what it is applied to.
+// result is `low`, of an offset without a scale (of i8: with one); `before`, unless null, is what
+// it is applied to.
 enum class Act { none, gelu, gelu_tanh };
 struct Finish {
   const float *scale = nullptr, *offset = nullptr;
@@ -102,6 +103,8 @@ struct ScatteredRows {
 // columns; k numbers. Row i of A lies at a + i * row; or, where `a` is null, in pieces, each padded
 // to a group of four, of which numbers from k0 on are multiplied. `more`: sums begin with C's.
 // Where `finish` has a `low`, results go there and C is not written; its addend is bf16 or none.
+// Products of i8 (i8.h) are the same in pairs of bytes, each of them a number of k and of A's rows;
+// A is a matrix, `finish` has a `low`, and there is no C.
 struct LowProduct {
   std::int64_t m = 0, n = 0, k = 0;
   const Low* a = nullptr;
