@@ -120,19 +120,17 @@ struct AmxTile {
 template <int M, int N, class Sum>
 TESSERA_AMX inline void amx_tile(const AmxTile<Sum>& tile, AmxEnd<Sum>& end) {
   begin_sums<M, N>(tile.from, tile.from_pitch);
-  constexpr std::int64_t step = 16 * 128, ahead = 2 * step;
   const std::int64_t each = (end.rows - end.done + tile.steps - 1) / tile.steps;
   const char* b = tile.b;
   for (std::int64_t part = 0; part < tile.parts; ++part) {
     const AmxRows& rows = tile.rows[part];
     const char* a0 = rows.at[0];
     [[maybe_unused]] const char* a1 = rows.at[1];  // null where there are 16 rows at most
-    for (std::int64_t s = 0; s < rows.steps; ++s, a0 += 64, b += step) {
+    for (std::int64_t s = 0; s < rows.steps; ++s, a0 += 64, b += amx_step_bytes) {
       _tile_loadd(4, a0, rows.row[0]);
       _tile_loadd(6, b, 128);
       add_products<Sum, 0, 0>();
-      for (std::int64_t line = 0; line < step; line += 64)
-        _mm_prefetch(b + ahead + line, _MM_HINT_T0);
+      fetch_step_after_next(b);
       if constexpr (N == 2) {
         _tile_loadd(7, b + 64, 128);
         add_products<Sum, 0, 1>();

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "exec/cpu/gemm/targets_x86.h"
 
@@ -46,6 +47,17 @@ TESSERA_AMX inline void store_sums(Sum* to, std::int64_t pitch) {
   if constexpr (N == 2) _tile_stored(1, to + 16, c_row);
   if constexpr (M == 2) _tile_stored(2, to + 16 * pitch, c_row);
   if constexpr (M == 2 && N == 2) _tile_stored(3, to + 16 * pitch + 16, c_row);
+}
+// Fetches the 2 KiB of a panel of B that are multiplied two steps later. They are written out: a
+// compiler would keep a loop, with three instructions and a jump for each line.
+inline constexpr std::int64_t amx_step_bytes = 16 * 128;
+template <int... Line>
+inline void fetch_lines(const char* at, std::integer_sequence<int, Line...>) {
+  __asm__ volatile("");  // g++ drops calls of functions that only fetch: they have no effect
+  (_mm_prefetch(at + 64 * Line, _MM_HINT_T0), ...);
+}
+inline void fetch_step_after_next(const char* b) {
+  fetch_lines(b + 2 * amx_step_bytes, std::make_integer_sequence<int, amx_step_bytes / 64>());
 }
 // Adds the products of a step to tile (I, J) of the sums; rows of A are in tiles 4 and 5, columns
 // of B in 6 and 7. (Intrinsics want literals.)

@@ -120,12 +120,11 @@ TESSERA_AMX inline void amx_i8_sums(int64_t k, const std::int8_t* a, int64_t a_p
                                     const std::int8_t* b, const std::int32_t* from,
                                     std::int32_t* to, int64_t pitch) {
   begin_sums<M, N>(from, pitch);
-  constexpr int64_t step = 16 * 128, ahead = 2 * step;
-  for (int64_t p = 0; p < k; p += 64, a += 64, b += step) {
+  for (int64_t p = 0; p < k; p += 64, a += 64, b += amx_step_bytes) {
     _tile_loadd(4, a, a_pitch);
     _tile_loadd(6, b, 128);
     add_products<std::int32_t, 0, 0>();
-    for (int64_t line = 0; line < step; line += 64) _mm_prefetch(b + ahead + line, _MM_HINT_T0);
+    fetch_step_after_next(reinterpret_cast<const char*>(b));
     if constexpr (N == 2) {
       _tile_loadd(7, b + 64, 128);
       add_products<std::int32_t, 0, 1>();
