@@ -68,15 +68,24 @@ TESSERA_AVX512_BF16 inline __m512i rounded_32(__m512 low, __m512 high) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(rounded_16(low)), rounded_16(high), 1);
 }
 
+// Scales and offsets of 16 columns, loaded once for several rows; zeros where there are none.
+struct AmxColumns {
+  __m512 scale, offset;
+};
+TESSERA_AVX512 inline AmxColumns columns_16(const Finish& f, std::int64_t first, __mmask16 there) {
+  AmxColumns out{_mm512_setzero_ps(), _mm512_setzero_ps()};
+  if (f.scale) out.scale = _mm512_maskz_loadu_ps(there, f.scale + first);
+  if (f.offset) out.offset = _mm512_maskz_loadu_ps(there, f.offset + first);
+  return out;
+}
 // Ends 16 columns of a row up to their rounding, in the order of Finish; `at` is their place in
 // rows of results.
-TESSERA_AVX512 inline __m512 before_rounding(const Finish& f, __m512 v, std::int64_t column,
+TESSERA_AVX512 inline __m512 before_rounding(const Finish& f, __m512 v, const AmxColumns& columns,
                                              std::int64_t at, __mmask16 there) {
   if (f.scale)
-    v = _mm512_fmadd_ps(v, _mm512_maskz_loadu_ps(there, f.scale + column),
-                        _mm512_maskz_loadu_ps(there, f.offset + column));
+    v = _mm512_fmadd_ps(v, columns.scale, columns.offset);
   else if (f.offset)
-    v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(there, f.offset + column));
+    v = _mm512_add_ps(v, columns.offset);
   if (f.low_addend)
     v = _mm512_add_ps(v, widened_16(_mm256_maskz_loadu_epi16(there, f.low_addend + at)));
   if (f.relu) v = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLT_UQ), v);
@@ -86,25 +95,40 @@ TESSERA_AVX512 inline __m512 sums_16(const float* at) { return _mm512_loadu_ps(a
 TESSERA_AVX512 inline __m512 sums_16(const std::int32_t* at) {
   return _mm512_cvtepi32_ps(_mm512_loadu_si512(at));
 }
-template <class Sum>
-TESSERA_AVX512_BF16 inline void end_rows(AmxEnd<Sum>& end, std::int64_t count) {
+// A function of its own, whose loop has its constants in registers; within the steps of a tile they
+// would not be there.
+template <Act act, class Sum>
+TESSERA_AVX512_BF16 __attribute__((noinline)) void end_rows_by(AmxEnd<Sum>& end,
+                                                               std::int64_t until) {
   const Finish& f = end.finish;
   const __mmask32 there = first_of_32(end.cols);
   const auto first = static_cast<__mmask16>(there & 0xffff),
              second = static_cast<__mmask16>(there >> 16);
-  for (const std::int64_t until = std::min(end.rows, end.done + count); end.done < until;
-       ++end.done) {
-    const Sum* const sums = end.sums + end.done * 32;
-    const std::int64_t at = end.done * f.pitch;
-    __m512i low = rounded_32(before_rounding(f, sums_16(sums), 0, at, first),
-                             before_rounding(f, sums_16(sums + 16), 16, at + 16, second));
-    if (f.act != Act::none) {
+  const AmxColumns left = columns_16(f, 0, first), right = columns_16(f, 16, second);
+  for (std::int64_t row = end.done; row < until; ++row) {
+    const Sum* const sums = end.sums + row * 32;
+    const std::int64_t at = row * f.pitch;
+    __m512i low = rounded_32(before_rounding(f, sums_16(sums), left, at, first),
+                             before_rounding(f, sums_16(sums + 16), right, at + 16, second));
+    if constexpr (act != Act::none) {
       if (f.before) _mm512_mask_storeu_epi16(f.before + at, there, low);
-      low = rounded_32(acted_16(f.act, widened_16(_mm512_castsi512_si256(low))),
-                       acted_16(f.act, widened_16(_mm512_extracti64x4_epi64(low, 1))));
+      low = rounded_32(acted_16(act, widened_16(_mm512_castsi512_si256(low))),
+                       acted_16(act, widened_16(_mm512_extracti64x4_epi64(low, 1))));
     }
     _mm512_mask_storeu_epi16(f.low + at, there, low);
   }
+  end.done = until;
+}
+template <class Sum>
+TESSERA_AVX512_BF16 inline void end_rows(AmxEnd<Sum>& end, std::int64_t count) {
+  const std::int64_t until = std::min(end.rows, end.done + count);
+  if (end.done >= until) return;
+  if (end.finish.act == Act::none)
+    end_rows_by<Act::none>(end, until);
+  else if (end.finish.act == Act::gelu)
+    end_rows_by<Act::gelu>(end, until);
+  else
+    end_rows_by<Act::gelu_tanh>(end, until);
 }
 
 // A tile of C: sums begin with those at `from`, or with zeros.

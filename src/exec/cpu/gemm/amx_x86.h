@@ -52,7 +52,8 @@ TESSERA_AMX inline void store_sums(Sum* to, std::int64_t pitch) {
 // compiler would keep a loop, with three instructions and a jump for each line.
 inline constexpr std::int64_t amx_step_bytes = 16 * 128;
 template <int... Line>
-inline void fetch_lines(const char* at, std::integer_sequence<int, Line...>) {
+__attribute__((always_inline)) inline void fetch_lines(const char* at,
+                                                       std::integer_sequence<int, Line...>) {
   __asm__ volatile("");  // g++ drops calls of functions that only fetch: they have no effect
   (_mm_prefetch(at + 64 * Line, _MM_HINT_T0), ...);
 }
