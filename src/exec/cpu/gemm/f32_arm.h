@@ -149,19 +149,47 @@ TESSERA_ARM_INLINE void f32_sums(std::int64_t k, const void* a, const void* b, f
   // clang-format on
 }
 
-// A tile of fewer columns, or one whose columns lie apart.
-inline void f32_put_part(const float* part, const TileOut& out) {
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(out.rows, f32_rows); ++i)
+// A tile of fewer columns, or one whose columns lie apart; rows of sums are `pitch` apart.
+inline void f32_put_part(const float* part, std::int64_t pitch, std::int64_t rows,
+                         const TileOut& out) {
+  for (std::int64_t i = 0; i < std::min(out.rows, rows); ++i)
     for (std::int64_t j = 0; j < out.cols; ++j) {
       float& to = out.c[i * out.rs + j * out.cs];
-      const float v = part[i * f32_columns + j] * out.alpha;
+      const float v = part[i * pitch + j] * out.alpha;
       to = out.beta == 0 ? v : __builtin_fmaf(out.beta, to, v);
       if (out.offset) to += out.offset[j];
     }
 }
+// A single column (49 and 65 tokens leave one): four panels of A at a time, whose rows are elements
+// of registers; where fewer are left, the last one is taken again.
+inline void f32_column(std::int64_t k, const float* a, const float* b, TileOut out) {
+  constexpr int panels = 4;
+  constexpr std::int64_t rows = panels * f32_rows;
+  for (; out.rows > 0; out.rows -= rows, out.c += rows * out.rs, a += rows * k) {
+    const float* panel[panels];
+    for (int i = 0; i < panels; ++i)
+      panel[i] = a + std::min<std::int64_t>(i, (out.rows - 1) / f32_rows) * f32_rows * k;
+    float32x4_t four[panels] = {};
+    float32x2_t two[panels] = {};
+    for (std::int64_t p = 0; p < k; ++p)
+#pragma GCC unroll 4
+      for (int i = 0; i < panels; ++i) {
+        four[i] = vfmaq_n_f32(four[i], vld1q_f32(panel[i] + p * f32_rows), b[p * f32_columns]);
+        two[i] = vfma_n_f32(two[i], vld1_f32(panel[i] + p * f32_rows + 4), b[p * f32_columns]);
+      }
+    float sums[rows];
+    for (int i = 0; i < panels; ++i) {
+      vst1q_f32(sums + i * f32_rows, four[i]);
+      vst1_f32(sums + i * f32_rows + 4, two[i]);
+    }
+    f32_put_part(sums, 1, rows, out);
+  }
+}
 inline void tile_f32_arm(std::int64_t k, const void* a, const void* b, const TileOut& tiles) {
   constexpr auto rows = std::make_integer_sequence<int, f32_rows>();
   TileOut out = tiles;
+  if (out.cols == 1)
+    return f32_column(k, static_cast<const float*>(a), static_cast<const float*>(b), out);
   const bool whole = out.cols == f32_columns && out.cs == 1;
   for (; out.rows > 0; out.rows -= f32_rows, out.c += f32_rows * out.rs) {
     out.next.fetch_share();
@@ -175,7 +203,7 @@ inline void tile_f32_arm(std::int64_t k, const void* a, const void* b, const Til
     }
     float part[f32_rows * f32_columns];
     f32_put_rows<Put::sums, false>(rows, s, {.c = part, .rs = f32_columns});
-    f32_put_part(part, out);
+    f32_put_part(part, f32_columns, f32_rows, out);
   }
 }
 
@@ -199,14 +227,14 @@ TESSERA_ARM_INLINE void put_six(const SixRows& x, float* to) {
   put(16, vtrn2q_f64(even45, odd01));
   put(20, vtrn2q_f64(odd23, odd45));
 }
-// `size` numbers of six rows into a panel; those `next` elements behind them are fetched meanwhile,
-// unless it is 0.
+// `size` numbers of six rows into a panel; those `next` elements behind them are packed next and
+// those behind these are fetched into the second-level cache meanwhile, unless it is 0.
 TESSERA_ARM_INLINE void pack_six(const float* const* row, std::int64_t size, std::int64_t next,
                                  float* to) {
   std::int64_t p = 0;
   for (; p + 4 <= size; p += 4, to += 4 * f32_rows) {
     if (next != 0 && p % 16 == 0)
-      for (int r = 0; r < f32_rows; ++r) __builtin_prefetch(row[r] + p + next);
+      for (int r = 0; r < f32_rows; ++r) __builtin_prefetch(row[r] + p + 2 * next, 0, 2);
     put_six({{vld1q_f32(row[0] + p), vld1q_f32(row[1] + p), vld1q_f32(row[2] + p),
               vld1q_f32(row[3] + p), vld1q_f32(row[4] + p), vld1q_f32(row[5] + p)}},
             to);
@@ -214,11 +242,44 @@ TESSERA_ARM_INLINE void pack_six(const float* const* row, std::int64_t size, std
   for (; p < size; ++p, to += f32_rows)
     for (int r = 0; r < f32_rows; ++r) to[r] = row[r][p];
 }
-// Rows whose numbers follow each other; those behind them are packed next.
+// Lane i of some whose numbers follow each other; a panel that lacks lanes has its last one again,
+// since nothing reads what becomes of it.
+TESSERA_ARM_INLINE const float* f32_lane(const Lanes& l, std::int64_t i) {
+  return static_cast<const float*>(l.from) + std::min(i, l.used - 1) * l.lane_step;
+}
 inline void pack_f32_rows(const Lanes& l, float* to) {
   const float* row[f32_rows];
-  for (int r = 0; r < f32_rows; ++r) row[r] = static_cast<const float*>(l.from) + r * l.lane_step;
-  pack_six(row, l.k, f32_rows * l.lane_step, to);
+  for (int r = 0; r < f32_rows; ++r) row[r] = f32_lane(l, r);
+  pack_six(row, l.k, l.used == f32_rows ? f32_rows * l.lane_step : 0, to);
+}
+// Four numbers of k of four columns, [k][column].
+TESSERA_ARM_INLINE void put_four_columns(float32x4_t c0, float32x4_t c1, float32x4_t c2,
+                                         float32x4_t c3, float* to) {
+  const auto pair = [](float32x4_t v) { return vreinterpretq_f64_f32(v); };
+  const auto put = [to](int k, float64x2_t v) {
+    vst1q_f32(to + k * f32_columns, vreinterpretq_f32_f64(v));
+  };
+  const float64x2_t even01 = pair(vtrn1q_f32(c0, c1)), odd01 = pair(vtrn2q_f32(c0, c1)),
+                    even23 = pair(vtrn1q_f32(c2, c3)), odd23 = pair(vtrn2q_f32(c2, c3));
+  put(0, vtrn1q_f64(even01, even23));
+  put(1, vtrn1q_f64(odd01, odd23));
+  put(2, vtrn2q_f64(even01, even23));
+  put(3, vtrn2q_f64(odd01, odd23));
+}
+inline void pack_f32_columns(const Lanes& l, float* to) {
+  std::int64_t p = 0;
+  const float* column[f32_columns];
+  for (int i = 0; i < f32_columns; ++i) column[i] = f32_lane(l, i);
+  const std::int64_t next = l.used == f32_columns ? f32_columns * l.lane_step : 0;
+  for (; p + 4 <= l.k; p += 4, to += 4 * f32_columns) {
+    if (next != 0 && p % 16 == 0)
+      for (const float* from : column) __builtin_prefetch(from + p + next, 0, 2);
+    for (int i = 0; i < f32_columns; i += 4)
+      put_four_columns(vld1q_f32(column[i] + p), vld1q_f32(column[i + 1] + p),
+                       vld1q_f32(column[i + 2] + p), vld1q_f32(column[i + 3] + p), to + i);
+  }
+  for (; p < l.k; ++p, to += f32_columns)
+    for (int i = 0; i < f32_columns; ++i) to[i] = column[i][p];
 }
 // Several panels of lanes that lie side by side: as many lanes as fill whole groups of panels, and
 // says how many that were. Pieces of eight rows are walked across, as pack_beside of bf16 does.

@@ -124,6 +124,7 @@ void multiply(const Micro& micro, const Problem<T>& p, Part rows, Part columns, 
     const bool last = j + micro.columns >= columns.size;
     NextPanel next(micro, last ? nullptr : b + b_pitch, padded, tiles);
     float* const c = p.c + rows.first * p.rs_c + (columns.first + j) * p.cs_c;
+    const int64_t cols = std::min(micro.columns, columns.size - j);
     const std::byte* panel = a;
     for (int64_t i = 0; i < rows.size; i += step, panel += a_bytes) {
       if (!micro.walks) next.fetch_share();
@@ -132,7 +133,7 @@ void multiply(const Micro& micro, const Problem<T>& p, Part rows, Part columns, 
           .rs = p.rs_c,
           .cs = p.cs_c,
           .rows = std::min(step, rows.size - i),
-          .cols = p.roomy.c ? micro.columns : std::min(micro.columns, columns.size - j),
+          .cols = p.roomy.c && cols > 1 ? micro.columns : cols,  // one may be less work
           .alpha = p.alpha,
           .beta = k.first == 0 ? p.beta : 1,
           .next = next,

@@ -134,12 +134,17 @@ constexpr Micro bfmmla_micro{.name = "bfmmla",
                              .attend_grad = attend_grad_bfmmla};
 
 void pack_f32_a(const Lanes& l, void* panel) {
-  if (l.used == f32_rows && l.k_step == 1)
+  if (l.k_step == 1)
     pack_f32_rows(l, static_cast<float*>(panel));
   else
     f32_packs().lanes_6(l, panel);
 }
-void pack_f32_b(const Lanes& l, void* panel) { f32_packs().lanes_16(l, panel); }
+void pack_f32_b(const Lanes& l, void* panel) {
+  if (l.k_step == 1)
+    pack_f32_columns(l, static_cast<float*>(panel));
+  else
+    f32_packs().lanes_16(l, panel);
+}
 
 constexpr Micro f32_micro{.name = "f32 neon",
                           .rows = f32_rows,
