@@ -191,7 +191,8 @@ struct F32Product {
     return to;
   }
   // B packed in tasks of so many columns and rows.
-  std::vector<float> packed(int64_t columns, int64_t rows, void* room) const {
+  std::vector<float> packed(int64_t columns, int64_t rows, void* room,
+                            const exec::cpu::Finish& finish = {}) const {
     const Bytes panels =
         bytes(sizeof(float) * static_cast<std::size_t>(exec::cpu::packed_b_elements<float>(k, n)));
     float* const to_panels = reinterpret_cast<float*>(panels.get());
@@ -201,7 +202,7 @@ struct F32Product {
                                       turned ? 1 : k, to_panels, {k0, rows});
     std::vector<float> to = c;
     exec::cpu::gemm_packed<float>(m, n, k, a.data(), rs_a(), cs_a(), {to_panels, k, 0, 0}, beta,
-                                  to.data(), n, room);
+                                  to.data(), n, room, finish);
     return to;
   }
   friend std::ostream& operator<<(std::ostream& out, const F32Product& p) {
@@ -217,12 +218,12 @@ class F32Products : public ::testing::Test {
  protected:
   void TearDown() override { exec::cpu::use_vector_f32(false); }
 
-  // 300 rows of k 384 and 1,100 are more than one block of A.
+  // 300 rows of k 384 and 1,100 are more than one block of A; 49 columns leave a single one.
   template <class Body>
   void for_products(const Body& body) {
     std::mt19937 random(10);
-    for (const int64_t m : {1, 6, 13, 300})
-      for (const int64_t n : {1, 16, 45, 147})
+    for (const int64_t m : {1, 6, 13, 29, 300})
+      for (const int64_t n : {1, 16, 45, 49, 147})
         for (const int64_t k : {1, 2, 33, 384, 1100})
           for (const bool turned : {false, true}) body(F32Product(m, n, k, turned, random));
   }
@@ -256,6 +257,20 @@ TEST_F(F32Products, HaveTheSameBitsFromPackedPanels) {
       }
     });
   }
+}
+
+TEST_F(F32Products, AddOffsetsToCompleteSums) {
+  if (!exec::cpu::micro_f32().offsets) GTEST_SKIP() << "tiles of this machine add none";
+  std::mt19937 random(11);
+  const std::vector<float> offset = numbers<float>(147, random);
+  for_products([&](const F32Product& p) {
+    std::vector<float> want = p.plain(room.get());
+    for (std::size_t i = 0; i < want.size(); ++i)
+      want[i] += offset[i % static_cast<std::size_t>(p.n)];
+    EXPECT_TRUE(
+        same_bits(want, p.packed(p.n, exec::cpu::low_group, room.get(), {.offset = offset.data()})))
+        << p;
+  });
 }
 
 }  // namespace
