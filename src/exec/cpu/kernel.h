@@ -2,7 +2,7 @@
 // element type; fast ones compute in f32. Conventions: tensors are dense and row-major; all
 // floating operands of a call have the kernel's element type (the executor widens f16 around the
 // call, and bf16 around kernels that do not read it themselves; cast is the exception); work is cut
-// into tasks by shape alone, so results do not depend on the number of threads.
+// into tasks in such a way that results do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
