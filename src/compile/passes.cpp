@@ -165,11 +165,12 @@ void add_placement(Passes& passes, const ProgramRequest& r) {
 // One visit of memory instead of two; a rounding in between may disappear.
 void add_fusion(Passes& passes, const ProgramRequest& r) {
   const bool train = r.goal == Goal::train;
-  if (r.spec.config.run.fuse) {
+  const config::Config& config = r.spec.config;
+  if (config.run.fuse) {
     // A norm by fixed statistics is a scale and an offset of the convolution before it.
     if (r.infers()) passes.push_back({"fold_norm", transforms::fold_norm, false});
     // All ranks run one program: where their devices differ, none of them cuts windows by itself.
-    if (r.target.cuts_windows && !config::mixed(r.spec.config))
+    if (r.target.cuts_windows && !config::mixed(config))
       passes.push_back({"fuse_windows",
                         [takes = r.target.cuts_windows](const Program& p) {
                           return transforms::fuse_windows(p, takes);
@@ -179,6 +180,9 @@ void add_fusion(Passes& passes, const ProgramRequest& r) {
     passes.push_back({"fuse_norm", transforms::fuse_norm, false});
     if (!r.infers()) passes.push_back({"fuse_batch_norm", transforms::fuse_batch_norm, false});
     if (r.spec.low) passes.push_back({"fuse_low", transforms::fuse_low, false});
+    if (config.precision.quantise == "int8" && r.infers() && r.target.gives_bytes &&
+        !config::mixed(config))
+      passes.push_back({"fuse_bytes", transforms::fuse_bytes, false});
     if (r.differentiates()) passes.push_back({"fuse_attention", transforms::fuse_attention, false});
     passes.push_back({"fuse_loss", transforms::fuse_loss, false});
     if (train) passes.push_back({"fuse_update", transforms::fuse_update, false});

@@ -33,10 +33,10 @@ void check_factors(const Contract& a, In in) {
 
 // A quantised result needs its scale, which is the last operand.
 void check_quantised(const Contract& a, In in, const Type& y) {
-  CHECK(is_quantised(*a.to) && is_quantised(in[0].dtype) && in[0].dtype != DType::i8 &&
-            !a.act.empty() && y.rank() > 1,
-        "a contract whose result is quantised has factors of f8e4m3 or f8e5m2, an activation, and "
-        "two dims or more");
+  CHECK(is_quantised(*a.to) && is_quantised(in[0].dtype) &&
+            (*a.to == DType::i8) == (in[0].dtype == DType::i8) && !a.act.empty() && y.rank() > 1,
+        "a contract whose result is quantised has quantised factors, all of them i8 or none, an "
+        "activation, and two dims or more");
   CHECK(in.size() > 2 + static_cast<std::size_t>(a.scales) && in.back().dtype == DType::f32 &&
             in.back().shape.empty(),
         "the last operand of a contract whose result is quantised is its scale, f32[]");

@@ -51,6 +51,8 @@ struct Target {
   // Whether its attention cuts windows out of an image itself (transforms: fuse_windows), with
   // these attributes and q of this type. Empty: never.
   std::function<bool(const ir::Attention&, const ir::Type& q)> cuts_windows{};
+  // Whether norms and products of i8 quantise their results themselves (transforms: fuse_bytes).
+  bool gives_bytes = false;
   // Whether a kernel of the op takes and gives elements of this type. Empty: always.
   std::function<bool(ir::Op, ir::DType)> supports{};
 

@@ -162,6 +162,9 @@ Program fuse_windows(const Program& program, const CutsWindows& takes);
 Program fuse_norm(const Program& program);
 Program fuse_batch_norm(const Program& program);
 Program fuse_low(const Program& program);
+// Quantised inference: a norm, or a product with an activation, gives the bytes that alone are read
+// of it.
+Program fuse_bytes(const Program& program);
 // Products of the blocks in eight bits, with scales of past steps. `train`: the largest numbers of
 // this step are added to these. Error(usage) where there is nothing for it.
 Program fp8(const Program& program, bool train);

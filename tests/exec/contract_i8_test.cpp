@@ -1,7 +1,7 @@
 // Products of i8 with scales, a bias and an activation: every micro-kernel of this machine gives
 // the same bits, whether it finishes products itself or its sums are finished in memory, for rows,
 // columns and depths that end within a tile, and whichever results are wanted; and they are those
-// of the reference.
+// of the reference. A result in bytes has those of the same product with a quantisation behind it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,8 +55,10 @@ struct Problem {
     add(out, {s.n}, [&] { return normal(random); });
   }
 
-  // Results 0 and, where there is an activation, 1 (the value before it), if they are wanted.
-  Arrays run(int threads, unsigned wanted = 3) const {
+  // Results 0 and, where there is an activation, 1 (the value before it), if they are wanted. With
+  // a scale the first is in bytes, by the product itself or by an equation behind it.
+  enum class Bytes { none, itself, behind };
+  Arrays run(int threads, unsigned wanted = 3, Bytes bytes = Bytes::none, float scale = 0) const {
     ir::Builder b;
     Arrays inputs;
     std::vector<ir::Var> operands;
@@ -65,7 +67,25 @@ struct Problem {
       operands.push_back(b.input(ir::Input::batch, name, a.type()));
       inputs.emplace(name, a);
     }
-    const std::vector<ir::Var> out = b.emit(Op::contract, attrs, operands);
+    ir::Contract with = attrs;
+    ir::Var s = ir::none;
+    if (bytes != Bytes::none) {
+      s = b.input(ir::Input::batch, "s", {DType::f32, {}, {}});
+      inputs.emplace("s", Array(DType::f32, {})).first->second.set(0, scale);
+    }
+    if (bytes == Bytes::itself) {
+      with.to = DType::i8;
+      with.sig.insert(with.sig.find("->"), ",");
+      operands.push_back(s);
+    }
+    std::vector<std::string> names = {"y0"};
+    if (!attrs.act.empty()) names.push_back("y1");
+    if (bytes == Bytes::itself) names.insert(names.end(), {"_", "_"});
+    std::vector<ir::Var> out = b.emit_named(Op::contract, with, operands, names);
+    if (bytes == Bytes::itself) out.resize(2);
+    if (bytes == Bytes::behind && (wanted & 1u) != 0)
+      out[0] =
+          b.emit1(Op::quantize, ir::Quantize{.sig = "hmn,->hmn", .to = DType::i8}, {out[0], s});
     for (std::size_t i = 0; i < out.size(); ++i)
       if (wanted >> i & 1u) b.output("y" + std::to_string(i), out[i]);
     const auto executor = exec::make_executor("cpu", threads);
@@ -110,6 +130,30 @@ TEST_F(ContractI8, EveryMicroKernelHasTheBitsOfOneAndThoseAreRight) {
             EXPECT_LE(relative_error(want.at("y" + std::to_string(i)), exact[i]),
                       out == DType::f32 ? 2e-6 : 4e-3);
           expect_of_every_micro(p, want);
+        }
+}
+
+TEST_F(ContractI8, BytesAreThoseOfAQuantisationBehindTheProduct) {
+  using enum Problem::Bytes;
+  for (const Sizes& sizes : all)
+    for (const std::string act : {"gelu", "gelu_tanh"})
+      for (const DType out : {DType::bf16, DType::f32})
+        for (const float scale : {0.01f, 1e-4f, 0.0f}) {  // the others saturate, or have no inverse
+          SCOPED_TRACE(sizes.text() + " " + act + " in " + std::string(ir::name(out)) + " by " +
+                       std::to_string(scale));
+          if (sizes.n == 1) continue;  // left to the reference, which rounds once
+          Problem p(sizes, act, out, false);
+          p.in[4].set(1, std::nan(""));
+          ASSERT_TRUE(exec::cpu::use_i8_micro(exec::cpu::portable_i8_micro()->name));
+          const Arrays want = p.run(1, 3, behind, scale);
+          for (const exec::cpu::Micro* micro : exec::cpu::i8_micros()) {
+            SCOPED_TRACE(micro->name);
+            ASSERT_TRUE(exec::cpu::use_i8_micro(micro->name));
+            for (const unsigned wanted : {1u, 2u, 3u})
+              for (const auto& [name, array] :
+                   p.run(static_cast<int>(wanted), wanted, itself, scale))
+                EXPECT_TRUE(array.same_bits(want.at(name))) << name << " of " << wanted;
+          }
         }
 }
 

@@ -171,6 +171,7 @@ Program transformed(const Words& pass, const std::vector<Program>& parts) {
       {"fuse_norm", fuse_norm},
       {"fuse_batch_norm", fuse_batch_norm},
       {"fuse_low", fuse_low},
+      {"fuse_bytes", fuse_bytes},
       {"fp8", [](const Program& program) { return fp8(program, true); }},
       {"fp8_inference", [](const Program& program) { return fp8(program, false); }},
       {"fuse_attention", fuse_attention},
@@ -236,7 +237,7 @@ TEST(GoldenFiles, EveryPassHasOne) {
         "fuse_batch_norm",  "fuse_low",   "fuse_attention",  "fuse_loss",     "fuse_update",
         "simplify",         "place",      "compress",        "combine",       "fp8",
         "hoist_reductions", "prefetch",   "split_attention", "offload",       "rest_weights",
-        "bring_updates",    "quantise",   "fuse_windows",    "fp8_inference"})
+        "bring_updates",    "quantise",   "fuse_windows",    "fp8_inference", "fuse_bytes"})
     EXPECT_GT(seen[pass], 0) << "write tests/transforms/" << pass << ".ir";
 }
 

@@ -1,6 +1,7 @@
 // contract of i8 factors: exact sums in i32 (gemm/i8.h), then in one pass over each row the scales,
 // a bias per column, act and the rounding; or, with the same bits, all of that by a micro-kernel
-// that finishes products itself. Convention: a task is one tile of C with all of k.
+// that finishes products itself. A result in bytes is quantised from the result that there would be
+// without. Convention: a task is one tile of C with all of k.
 #include "exec/cpu/simd/vector.h"  // before Highway: the instruction sets we build for
 
 #undef HWY_TARGET_INCLUDE
@@ -20,6 +21,7 @@
 #include "exec/cpu/contract_parts.h"
 #include "exec/cpu/gemm/i8.h"
 #include "exec/cpu/gemm/tasks.h"
+#include "exec/cpu/quantize.h"
 #include "exec/cpu/reference/quantised.h"
 #include "exec/cpu/simd/gelu_table.h"
 #include "exec/cpu/simd/vector_math-inl.h"
@@ -169,7 +171,7 @@ void read_ends(const Call& call, const Lowering& l, const Tile& tile, Columns& s
   Columns next;
   scale.fill(1);
   bias.fill(0);
-  for (std::size_t i = 2; i < call.in.size(); ++i) {
+  for (std::size_t i = 2; i < call.in.size() - (attr.to ? 1 : 0); ++i) {
     read_columns(l, tile, i - 2, call.in[i], next.data());
     if (static_cast<int>(i) < 2 + attr.scales)
       for (std::size_t j = 0; j < static_cast<std::size_t>(tile.cols); ++j) scale[j] *= next[j];
@@ -183,21 +185,38 @@ int act_of(const Call& call) {
   return attr.act.empty() ? 0 : attr.act == "gelu" ? 1 : 2;
 }
 
+// What numbers of a quantised result are multiplied by.
+float inverse_of(const Call& call) { return 1 / call.in.back().as<float>()[0]; }
+
 // act(sums times all scales + all addends), and the same before act, for a tile whose sums are
 // complete.
 void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::int32_t* sums,
                     int64_t pitch) {
   Columns scale, bias;
   read_ends(call, l, tile, scale, bias);
+  const auto lows = [&](int act, const std::int32_t* row, Low* y) {
+    HWY_DYNAMIC_DISPATCH(finish_i8_lows)(act, row, scale.data(), bias.data(), tile.cols, y);
+    return y;
+  };
+  const auto floats = [&](int act, const std::int32_t* row, float* y) {
+    HWY_DYNAMIC_DISPATCH(finish_i8_floats)(act, row, scale.data(), bias.data(), tile.cols, y);
+    return y;
+  };
+  const bool low = call.attr<ir::Contract>().out == ir::DType::bf16;
   const auto put = [&](const Tensor& to, int act, const std::int32_t* row, int64_t at) {
+    std::array<Low, most_columns> low_room;
+    Columns room;
     if (!to) return;
-    if (is_bf16(to)) {
-      Low* const y = to.as<Low>() + at;
-      HWY_DYNAMIC_DISPATCH(finish_i8_lows)(act, row, scale.data(), bias.data(), tile.cols, y);
-    } else {
-      float* const y = to.as<float>() + at;
-      HWY_DYNAMIC_DISPATCH(finish_i8_floats)(act, row, scale.data(), bias.data(), tile.cols, y);
-    }
+    if (to.dtype == ir::DType::i8 && low)
+      to_bytes(lows(act, row, low_room.data()), inverse_of(call), tile.cols,
+               to.as<std::int8_t>() + at);
+    else if (to.dtype == ir::DType::i8)
+      to_bytes(floats(act, row, room.data()), inverse_of(call), tile.cols,
+               to.as<std::int8_t>() + at);
+    else if (low)
+      lows(act, row, to.as<Low>() + at);
+    else
+      floats(act, row, to.as<float>() + at);
   };
   const int act = act_of(call);
   int64_t c_at = c_offset(l, tile);
@@ -208,16 +227,22 @@ void finish_i8_tile(const Call& call, const Lowering& l, const Tile& tile, std::
 }
 
 // How a micro-kernel finishes the call itself, from C's first element on, but for scales and
-// offsets. No `low`: it does not, since it rounds all results to bf16.
+// offsets. Without an end: it does not, since it rounds all results to bf16.
 Finish whole_finish(const Call& call, const Lowering& l) {
   const Tensor y = call.out[0], z = call.out.size() > 1 ? call.out[1] : Tensor{};
   const bool aligned = std::ranges::all_of(l.outer, [](const Run& r) { return r.a % 2 == 0; });
-  if (!aligned || !finishes_i8(l.k.extent, l.m.a, l.k.a) || (y && !is_bf16(y)) ||
-      (z && !is_bf16(z)))
+  if (!aligned || !finishes_i8(l.k.extent, l.m.a, l.k.a) ||
+      call.attr<ir::Contract>().out != ir::DType::bf16)
     return {};
   const int act = y ? act_of(call) : 0;
   if (act == 0 && y && z) return {};
-  Finish out{.low = y ? y.as<Low>() : z ? z.as<Low>() : nullptr, .pitch = l.m.c};
+  Finish out{.pitch = l.m.c};
+  if (y && y.dtype == ir::DType::i8) {
+    out.bytes = y.as<std::int8_t>();
+    out.inverse = inverse_of(call);
+  } else {
+    out.low = y ? y.as<Low>() : z ? z.as<Low>() : nullptr;
+  }
   if (act != 0) {
     out.act = act == 1 ? Act::gelu : Act::gelu_tanh;
     if (z) out.before = z.as<Low>();
@@ -228,9 +253,7 @@ void finished_tile(const Call& call, const Lowering& l, const Tile& tile, Finish
                    const std::int8_t* a, const std::int8_t* packed, void* panel) {
   Columns scale, bias;
   read_ends(call, l, tile, scale, bias);
-  const int64_t c_at = c_offset(l, tile);
-  finish.low += c_at;
-  if (finish.before) finish.before += c_at;
+  finish = finish.moved(c_offset(l, tile));
   finish.scale = scale.data();
   finish.offset = bias.data();
   finished_i8(tile.rows, tile.cols, l.k.extent, a, l.m.a, packed, tile.n, finish, panel);
@@ -265,6 +288,8 @@ void pack_contract_i8(const Call& call) {
 
 void contract_i8(const Call& call) {
   const Lowering& l = lowering_of(call);
+  const bool more = call.out.size() > 2 && (call.out[2] || call.out[3]);  // turned, the largest
+  if (more) return contract_quantised(call);
   if (l.c_elements() == 0) return;
   if (!is_product(l)) return contract_quantised(call);
   const std::byte* packed = call.packed;
@@ -277,7 +302,7 @@ void contract_i8(const Call& call) {
   const bool small = micro_i8().row_major && call.threading == Threading::automatic;
   const Finish finish = whole_finish(call, l);
   const TileSize size =
-      small ? small_i8_tiles(l, call.pool.size(), !finish.low) : TileSize{l.m_tile, l.n_tile};
+      small ? small_i8_tiles(l, call.pool.size(), !finish.ends()) : TileSize{l.m_tile, l.n_tile};
   const int64_t rows = small ? size.m : rows_of_task(l, call),
                 same_rows = ceil_div(l.n.extent, size.n),
                 of_head = ceil_div(l.m.extent, size.m) * ceil_div(size.m, rows) * same_rows,
@@ -289,7 +314,7 @@ void contract_i8(const Call& call) {
     const std::int8_t *const rows_a = a + offsets(l.outer, tile.outer).a + tile.m * l.m.a,
                              *const matrix = reinterpret_cast<const std::int8_t*>(packed) +
                                              PackedMatrices::index(l, tile.outer) * matrix_bytes(l);
-    if (finish.low) return finished_tile(call, l, tile, finish, rows_a, matrix, scratch);
+    if (finish.ends()) return finished_tile(call, l, tile, finish, rows_a, matrix, scratch);
     auto* const sums = reinterpret_cast<std::int32_t*>(scratch + i8_panel_bytes);
     gemm_i8(tile.rows, tile.cols, l.k.extent, rows_a, l.m.a, l.k.a, matrix, tile.n, sums, pitch,
             scratch);

@@ -64,6 +64,7 @@ plan::Target target(int threads, const Liberties& liberties) {
                 const PackedFormRule rule = kernel(op).packed;
                 return rule ? rule(attrs, in, operand, liberties) : plan::PackedForm{};
               },
+          .gives_bytes = true,
           .supports = supports};
 }
 

@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "base/float8.h"
 #include "exec/cpu/gemm/amx_product_x86.h"
 #include "exec/cpu/gemm/gemm.h"
 #include "exec/cpu/gemm/i8.h"
@@ -199,7 +200,9 @@ TEST(AmxProduct, OfPiecesHasTheBitsOfPlainLoops) {
 }
 
 // A product of i8, as finished_i8() (gemm/i8.h) asks for it; scales and offsets may be anything.
-void expect_bytes(int64_t m, int64_t n, int64_t k, Act act, bool before, bool wild) {
+// With an `inverse` results are bytes as well.
+void expect_bytes(int64_t m, int64_t n, int64_t k, Act act, bool before, bool wild,
+                  float inverse = 0) {
   const auto at = [](int64_t i) { return static_cast<std::size_t>(i); };
   std::mt19937 random(9);
   const auto byte = [&] {
@@ -226,6 +229,7 @@ void expect_bytes(int64_t m, int64_t n, int64_t k, Act act, bool before, bool wi
                                                     std::free);
   std::fill_n(static_cast<std::int8_t*>(room.get()), exec::cpu::i8_panel_bytes, std::int8_t{77});
   std::vector<Low> low(at(m * pitch), Low{7}), z = low;
+  std::vector<std::int8_t> bytes(at(m * pitch), std::int8_t{7});
   exec::cpu::product_amx<std::int32_t>({.m = m,
                                         .n = n,
                                         .k = k / 2,
@@ -235,14 +239,17 @@ void expect_bytes(int64_t m, int64_t n, int64_t k, Act act, bool before, bool wi
                                         .b_pitch = b_pitch,
                                         .finish = {.scale = scale.data(),
                                                    .offset = offset.data(),
-                                                   .low = low.data(),
+                                                   .low = inverse != 0 ? nullptr : low.data(),
                                                    .pitch = pitch,
                                                    .act = act,
-                                                   .before = before ? z.data() : nullptr},
+                                                   .before = before ? z.data() : nullptr,
+                                                   .bytes = inverse != 0 ? bytes.data() : nullptr,
+                                                   .inverse = inverse},
                                         .room = room.get()});
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < pitch; ++j) {
       Low want = 7, want_z = 7;
+      std::int8_t want_byte = 7;
       if (j < n) {
         std::int32_t sum = 0;
         for (int64_t p = 0; p < k; ++p) sum += rows[i * row + p] * b[at(p * n + j)];
@@ -252,8 +259,13 @@ void expect_bytes(int64_t m, int64_t n, int64_t k, Act act, bool before, bool wi
         float wide[16];
         _mm512_store_ps(wide, exec::cpu::acted_16(act, _mm512_set1_ps(widen_bf16(want))));
         if (act != Act::none) want = exec::cpu::round_to_bf16(wide[0]);
+        want_byte = to_int8(widen_bf16(want) * inverse);
       }
-      ASSERT_EQ(want, low[at(i * pitch + j)]) << "row " << i << ", column " << j;
+      const bool in_bytes = inverse != 0;
+      ASSERT_EQ(in_bytes ? Low{7} : want, low[at(i * pitch + j)])
+          << "row " << i << ", column " << j;
+      ASSERT_EQ(in_bytes ? want_byte : std::int8_t{7}, bytes[at(i * pitch + j)])
+          << "byte, row " << i << ", column " << j;
       ASSERT_EQ(want_z, z[at(i * pitch + j)]) << "before, row " << i << ", column " << j;
     }
 }
@@ -266,11 +278,16 @@ TEST(AmxProduct, OfBytesHasTheBitsOfPlainLoops) {
           for (const bool before : {false, true}) {
             SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k);
             ASSERT_NO_FATAL_FAILURE(expect_bytes(m, n, k, act, before, false));
+            if (act == Act::none) continue;
+            ASSERT_NO_FATAL_FAILURE(expect_bytes(m, n, k, act, before, false, 9.0f));
           }
 }
 TEST(AmxProduct, OfBytesEndsWithAnyScale) {
   for (const Act act : {Act::none, Act::gelu, Act::gelu_tanh})
-    ASSERT_NO_FATAL_FAILURE(expect_bytes(40, 45, 130, act, true, true));
+    for (const float inverse : {0.0f, 9.0f, INFINITY}) {
+      if (inverse != 0 && act == Act::none) continue;
+      ASSERT_NO_FATAL_FAILURE(expect_bytes(40, 45, 130, act, true, true, inverse));
+    }
 }
 // The largest sums are exact: a float would not hold those of k beside them.
 TEST(AmxProduct, OfBytesAddsThemExactly) {

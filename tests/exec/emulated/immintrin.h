@@ -20,6 +20,9 @@ struct __m512i {
 struct __m256i {
   std::uint16_t h[16];
 };
+struct __m128i {
+  std::uint8_t b[16];
+};
 
 namespace emulated {
 
@@ -95,7 +98,7 @@ inline void multiply_bytes(int sums, int a, int b) {
 #define _tile_dpbf16ps(sums, a, b) emulated::multiply(sums, a, b)
 #define _tile_dpbssd(sums, a, b) emulated::multiply_bytes(sums, a, b)
 
-enum { _MM_HINT_T0 = 3, _CMP_UNORD_Q = 3, _CMP_NLT_UQ = 21 };
+enum { _MM_HINT_T0 = 3, _CMP_UNORD_Q = 3, _CMP_ORD_Q = 7, _CMP_NLT_UQ = 21 };
 inline void _mm_prefetch(const void*, int) {}
 
 inline __m512 _mm512_set1_ps(float x) {
@@ -156,6 +159,23 @@ inline __m512 _mm512_cvtepi32_ps(__m512i a) {
     v.f[i] = static_cast<float>(static_cast<std::int32_t>(a.u[i]));
   });
 }
+// As the processor's, what no i32 holds becomes the least of them.
+inline __m512i _mm512_maskz_cvtps_epi32(__mmask16 there, __m512 a) {
+  return emulated::each(__m512i{}, [&](__m512i& v, int i) {
+    const bool fits = std::abs(a.f[i]) < 2147483648.0f;
+    if (there >> i & 1)
+      v.u[i] = fits ? static_cast<std::uint32_t>(std::lrint(a.f[i])) : 0x80000000u;
+  });
+}
+inline __m128i _mm512_cvtepi32_epi8(__m512i a) {
+  __m128i v;
+  for (int i = 0; i < 16; ++i) v.b[i] = static_cast<std::uint8_t>(a.u[i]);
+  return v;
+}
+inline void _mm_mask_storeu_epi8(void* to, __mmask16 there, __m128i v) {
+  for (int i = 0; i < 16; ++i)
+    if (there >> i & 1) static_cast<std::uint8_t*>(to)[i] = v.b[i];
+}
 inline __m512i _mm512_slli_epi32(__m512i a, int by) {
   return emulated::each(a, [by](__m512i& v, int i) { v.u[i] <<= by; });
 }
@@ -184,7 +204,9 @@ inline __mmask16 _mm512_cmp_ps_mask(__m512 a, __m512 b, int how) {
   unsigned out = 0;
   for (unsigned i = 0; i < 16; ++i) {
     const bool unordered = std::isnan(a.f[i]) || std::isnan(b.f[i]),
-               is = how == _CMP_UNORD_Q ? unordered : !(a.f[i] < b.f[i]);
+               is = how == _CMP_UNORD_Q ? unordered
+                    : how == _CMP_ORD_Q ? !unordered
+                                        : !(a.f[i] < b.f[i]);
     if (is) out |= 1u << i;
   }
   return static_cast<__mmask16>(out);

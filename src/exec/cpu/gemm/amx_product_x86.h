@@ -95,9 +95,16 @@ TESSERA_AVX512 inline __m512 sums_16(const float* at) { return _mm512_loadu_ps(a
 TESSERA_AVX512 inline __m512 sums_16(const std::int32_t* at) {
   return _mm512_cvtepi32_ps(_mm512_loadu_si512(at));
 }
+// Stores those of 16 numbers that are there as bytes, as to_bytes (quantize.h) gives them.
+TESSERA_AVX512 inline void put_bytes_16(__m512 v, float inverse, std::int8_t* to, __mmask16 there) {
+  v = _mm512_mul_ps(v, _mm512_set1_ps(inverse));
+  const __mmask16 numbers = _mm512_cmp_ps_mask(v, v, _CMP_ORD_Q);
+  v = _mm512_max_ps(_mm512_min_ps(v, _mm512_set1_ps(127)), _mm512_set1_ps(-127));
+  _mm_mask_storeu_epi8(to, there, _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(numbers, v)));
+}
 // A function of its own, whose loop has its constants in registers; within the steps of a tile they
 // would not be there.
-template <Act act, class Sum>
+template <Act act, bool bytes, class Sum>
 TESSERA_AVX512_BF16 __attribute__((noinline)) void end_rows_by(AmxEnd<Sum>& end,
                                                                std::int64_t until) {
   const Finish& f = end.finish;
@@ -115,7 +122,13 @@ TESSERA_AVX512_BF16 __attribute__((noinline)) void end_rows_by(AmxEnd<Sum>& end,
       low = rounded_32(acted_16(act, widened_16(_mm512_castsi512_si256(low))),
                        acted_16(act, widened_16(_mm512_extracti64x4_epi64(low, 1))));
     }
-    _mm512_mask_storeu_epi16(f.low + at, there, low);
+    if constexpr (bytes) {
+      put_bytes_16(widened_16(_mm512_castsi512_si256(low)), f.inverse, f.bytes + at, first);
+      put_bytes_16(widened_16(_mm512_extracti64x4_epi64(low, 1)), f.inverse, f.bytes + at + 16,
+                   second);
+    } else {
+      _mm512_mask_storeu_epi16(f.low + at, there, low);
+    }
   }
   end.done = until;
 }
@@ -123,12 +136,17 @@ template <class Sum>
 TESSERA_AVX512_BF16 inline void end_rows(AmxEnd<Sum>& end, std::int64_t count) {
   const std::int64_t until = std::min(end.rows, end.done + count);
   if (end.done >= until) return;
+  const bool erf = end.finish.act == Act::gelu;
+  if constexpr (std::is_same_v<Sum, std::int32_t>)
+    if (end.finish.bytes)
+      return erf ? end_rows_by<Act::gelu, true>(end, until)
+                 : end_rows_by<Act::gelu_tanh, true>(end, until);
   if (end.finish.act == Act::none)
-    end_rows_by<Act::none>(end, until);
-  else if (end.finish.act == Act::gelu)
-    end_rows_by<Act::gelu>(end, until);
+    end_rows_by<Act::none, false>(end, until);
+  else if (erf)
+    end_rows_by<Act::gelu, false>(end, until);
   else
-    end_rows_by<Act::gelu_tanh>(end, until);
+    end_rows_by<Act::gelu_tanh, false>(end, until);
 }
 
 // A tile of C: sums begin with those at `from`, or with zeros.
@@ -292,7 +310,7 @@ TESSERA_AVX512 inline void copy_sums(const float* from, std::int64_t from_pitch,
     }
 }
 
-// Sums in i32 neither begin with C's nor become C: there `finish` has a `low`.
+// Sums in i32 neither begin with C's nor become C: there `finish` ends all of them.
 template <class Sum>
 TESSERA_AMX inline void product_amx(const LowProduct& p) {
   constexpr bool floats = std::is_same_v<Sum, float>;
@@ -324,7 +342,7 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
           else
             copy_sums(c, p.rs, rows, cols, dense, 32);
         }
-        if (!p.finish.low && whole) {
+        if (!p.finish.ends() && whole) {
           tile.to = c;
           tile.pitch = p.rs;
         }
@@ -337,7 +355,7 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
         amx_tile<1, 2>(tile, end);
       else
         amx_tile<1, 1>(tile, end);
-      if (p.finish.low) {
+      if (p.finish.ends()) {
         end = {.sums = dense, .finish = p.finish.at(i, j), .rows = rows, .cols = cols};
         turn = 1 - turn;
       } else if constexpr (floats) {

@@ -30,7 +30,8 @@ void gemm_i8(std::int64_t m, std::int64_t n, std::int64_t k, const std::int8_t* 
              std::int64_t rs_a, std::int64_t cs_a, const std::int8_t* packed, std::int64_t n0,
              std::int32_t* c, std::int64_t rs_c, void* panel);
 // Whether the micro-kernel finishes such a product itself, and that product: sums become numbers
-// and end as `finish` says, which has a `low`, scales and offsets, while the next sums are made.
+// and end as `finish` says, which has scales, offsets and a `low` or `bytes`, while the next sums
+// are made.
 // Pairs of A's numbers are aligned.
 bool finishes_i8(std::int64_t k, std::int64_t rs_a, std::int64_t cs_a);
 void finished_i8(std::int64_t m, std::int64_t n, std::int64_t k, const std::int8_t* a,

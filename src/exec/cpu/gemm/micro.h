@@ -54,7 +54,8 @@ struct TileOut {
 // is rounded into it instead. Columns of scale and offset start with the product's; the addend
 // and `low` have `pitch` between their rows. For tile_low and product alone: an activation, whose
 // result is `low`, of an offset without a scale (of i8: with one); `before`, unless null, is what
-// it is applied to.
+// it is applied to. For a product of i8 with an activation alone: `bytes` instead of `low`, which
+// is times `inverse` there.
 enum class Act { none, gelu, gelu_tanh };
 struct Finish {
   const float *scale = nullptr, *offset = nullptr;
@@ -65,18 +66,26 @@ struct Finish {
   std::int64_t pitch = 0;
   Act act = Act::none;
   Low* before = nullptr;
+  std::int8_t* bytes = nullptr;
+  float inverse = 1;
 
-  bool nothing() const { return !scale && !addend && !low_addend && !relu && !low; }
+  bool nothing() const { return !scale && !addend && !low_addend && !relu && !ends(); }
+  bool ends() const { return low || bytes; }  // results do not go to C
   // That of the tile whose first element is C's (row, column).
   Finish at(std::int64_t row, std::int64_t column) const {
-    Finish f = *this;
-    const std::int64_t by = row * pitch + column;
+    Finish f = moved(row * pitch + column);
     if (scale) f.scale += column;
     if (offset) f.offset += column;
+    return f;
+  }
+  // Addends and results so many elements on.
+  Finish moved(std::int64_t by) const {
+    Finish f = *this;
     if (addend) f.addend += by;
     if (low_addend) f.low_addend += by;
     if (low) f.low += by;
     if (before) f.before += by;
+    if (bytes) f.bytes += by;
     return f;
   }
 };
@@ -104,7 +113,7 @@ struct ScatteredRows {
 // to a group of four, of which numbers from k0 on are multiplied. `more`: sums begin with C's.
 // Where `finish` has a `low`, results go there and C is not written; its addend is bf16 or none.
 // Products of i8 (i8.h) are the same in pairs of bytes, each of them a number of k and of A's rows;
-// A is a matrix, `finish` has a `low`, and there is no C.
+// A is a matrix, `finish` ends all of it, and there is no C.
 struct LowProduct {
   std::int64_t m = 0, n = 0, k = 0;
   const Low* a = nullptr;

@@ -92,11 +92,12 @@ HWY_INLINE float squares_around(const X* x, std::int64_t c, float mean) {
 
 // y = (x - mean) rstd g + b of one row or of two, which share the loads of g and b. `near`: the
 // mean is no larger than the deviation, so that nothing is lost by x rstd - mean rstd, one
-// operation less.
+// operation less. Bytes are y times `inverse`.
 template <bool machine, bool near, int count, class X, class Y>
 HWY_INLINE void normalise_rows(const X* x, const float* g, const float* b, Y* y, std::int64_t c,
-                               const float* mean, const float* rstd) {
+                               const float* mean, const float* rstd, float inverse) {
   const hn::ScalableTag<float> d;
+  [[maybe_unused]] const auto factor = hn::Set(d, inverse);
   const auto moved = [&](int k) TESSERA_ROW_ATTR {
     return hn::Set(d, near ? -mean[k] * rstd[k] : mean[k]);
   };
@@ -109,9 +110,10 @@ HWY_INLINE void normalise_rows(const X* x, const float* g, const float* b, Y* y,
       const auto h = [&](auto value) TESSERA_ROW_ATTR {
         return near ? hn::MulAdd(value, r, m) : hn::Mul(hn::Sub(value, m), r);
       };
-      const auto p = h(v.a), q = h(v.b);
-      store_two<machine>(where, Two{hn::MulAdd(p, gain.a, bias.a), hn::MulAdd(q, gain.b, bias.b)},
-                         to);
+      Two result{hn::MulAdd(h(v.a), gain.a, bias.a), hn::MulAdd(h(v.b), gain.b, bias.b)};
+      if constexpr (std::is_same_v<Y, std::int8_t>)
+        result = {hn::Mul(result.a, factor), hn::Mul(result.b, factor)};
+      store_two<machine>(where, result, to);
     };
     row(x + i, y + i, m0, r0);
     if constexpr (count == 2) row(x + c + i, y + c + i, m1, r1);
@@ -124,9 +126,11 @@ HWY_INLINE void normalise_block(const NormRows& n, const X* x, Y* y, std::int64_
     constexpr int at_once = two ? 2 : 1;
     const std::int64_t at = k * n.c;
     if (near[k])
-      normalise_rows<machine, true, at_once>(x + at, n.g, n.b, y + at, n.c, mean + k, rstd + k);
+      normalise_rows<machine, true, at_once>(x + at, n.g, n.b, y + at, n.c, mean + k, rstd + k,
+                                             n.inverse);
     else
-      normalise_rows<machine, false, at_once>(x + at, n.g, n.b, y + at, n.c, mean + k, rstd + k);
+      normalise_rows<machine, false, at_once>(x + at, n.g, n.b, y + at, n.c, mean + k, rstd + k,
+                                              n.inverse);
   };
   // Two at a time where both are alike: no row's bits depend on its neighbour.
   for (std::int64_t k = 0; k < count;) {
@@ -157,7 +161,9 @@ HWY_INLINE void finish_block(const NormRows& n, const X* x, std::int64_t first, 
     if (n.mean != nullptr) n.mean[first + k] = mean[k];
     if (n.rstd != nullptr) n.rstd[first + k] = rstd[k];
   }
-  if (n.y && n.y.low)
+  if (n.bytes != nullptr)
+    normalise_block<machine>(n, x, n.bytes + first * n.c, count, mean, rstd, near);
+  else if (n.y && n.y.low)
     normalise_block<machine>(n, x, n.y.at<Low>(first * n.c), count, mean, rstd, near);
   else if (n.y)
     normalise_block<machine>(n, x, n.y.at<float>(first * n.c), count, mean, rstd, near);
@@ -216,8 +222,15 @@ struct NormOf {
   Tensor x, r{}, g, b, s{}, y, mean, rstd;
 };
 
+// Bytes are those of i8, without a turned copy of them or the largest number.
+bool gives_bytes(const Call& call, const NormOf& n) {
+  const std::size_t more = call.out.size() - 2;
+  return n.y.dtype == ir::DType::i8 && !call.out[more] && !call.out[more + 1];
+}
+
 void norm(const Call& call, const NormOf& n) {
-  if (ir::is_quantised(n.y.dtype)) return norm_quantised(call, call.op == ir::Op::add_norm);
+  const bool quantised = ir::is_quantised(n.y.dtype), in_bytes = quantised && gives_bytes(call, n);
+  if (quantised && !in_bytes) return norm_quantised(call, call.op == ir::Op::add_norm);
   static const bool rounds = machine_round() != nullptr;
   const std::int64_t c = row_size(n.x.shape), rows = rows_of(n.x),
                      grain = std::max<std::int64_t>(1, chunk / std::max<std::int64_t>(1, c));
@@ -227,7 +240,9 @@ void norm(const Call& call, const NormOf& n) {
     const NormRows of_task{.x = {n.x, e},
                            .r = {n.r, e},
                            .s = {n.s, e},
-                           .y = {n.y, e},
+                           .y = in_bytes ? Numbers() : Numbers(n.y, e),
+                           .bytes = in_bytes && n.y ? n.y.as<std::int8_t>() + e : nullptr,
+                           .inverse = in_bytes ? 1 / call.in.back().as<float>()[0] : 1,
                            .g = n.g.as<float>(),
                            .b = n.b.as<float>(),
                            .mean = at(n.mean, row),

@@ -43,9 +43,11 @@ struct Numbers {
 };
 
 // Rows of a norm; r, s, y, mean and rstd may be absent. `room` holds a block of sums x + r where s
-// is not f32.
+// is not f32. Where `bytes` is given y becomes that instead, times `inverse`.
 struct NormRows {
   Numbers x, r, s, y;
+  std::int8_t* bytes;
+  float inverse;
   const float *g, *b;
   float *mean, *rstd, *room;
   std::int64_t rows, c;

@@ -77,6 +77,17 @@ HWY_INLINE void store_rounded(V v, std::uint16_t* y) {
   hn::StoreU(hn::DemoteTo(half, hn::BitCast(di, result)), half, y);
 }
 
+// To the nearest whole numbers, ties to even, from -127 on and no larger than what a conversion to
+// bytes saturates; a NaN becomes 0. Arm's conversions do that but for the -128.
+template <class V>
+HWY_INLINE auto whole_numbers(V v) {
+  const hn::ScalableTag<float> d;
+  if constexpr (!HWY_ARCH_ARM)
+    v = hn::Min(hn::Max(hn::IfThenZeroElse(hn::IsNaN(v), v), hn::Set(d, -127.0f)),
+                hn::Set(d, 127.0f));
+  return hn::NearestInt(v);
+}
+
 // `machine`: it rounds by an instruction (machine_round()), which Highway's NEON does not know.
 template <bool machine>
 HWY_INLINE void store_two(Two v, float* address) {
@@ -99,6 +110,17 @@ HWY_INLINE void store_two(Two v, std::uint16_t* y) {
 #endif
   store_rounded(v.a, y);
   store_rounded(v.b, y + hn::Lanes(hn::ScalableTag<float>()));
+}
+
+template <bool machine>
+HWY_INLINE void store_two(Two v, std::int8_t* y) {
+  const hn::ScalableTag<float> d;
+  const hn::Rebind<std::int16_t, decltype(d)> half;
+  const hn::Twice<decltype(half)> both;
+  const hn::Rebind<std::int8_t, decltype(both)> bytes;
+  const auto pair = hn::Combine(both, hn::DemoteTo(half, whole_numbers(v.b)),
+                                hn::DemoteTo(half, whole_numbers(v.a)));
+  hn::StoreU(hn::Max(hn::DemoteTo(bytes, pair), hn::Set(bytes, std::int8_t{-127})), bytes, y);
 }
 
 // Where in a row: two whole vectors, or n numbers, its last ones.
