@@ -133,6 +133,7 @@ HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scatte
   if constexpr (W > 2) {
     part.c += NR * out.cs;
     part.cols = out.cols - NR;
+    if (out.offset) part.offset += NR;
     store<W - 2>(all, sum[2], sum[W - 1], part);
   }
 }
@@ -158,6 +159,7 @@ const Micro* f32_micro_here() {
       .columns = NR,
       .a_bytes = R * 4,
       .b_bytes = NR * 4,
+      .offsets = true,
       .pack_a = pack_f32<R>,
       .pack_b = pack_f32<NR>,
       .in_place = HWY_ARCH_ARM ? InPlace{}

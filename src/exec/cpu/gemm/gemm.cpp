@@ -148,31 +148,34 @@ void multiply(const Micro& micro, const Problem<T>& p, Part rows, Part columns, 
 
 // Rows with columns of a packed B by tiles that read rows where they lie, a few after the other;
 // where numbers of a row do not lie side by side, from panels that they are packed into.
-void multiply_in_place(const Micro& micro, const Problem<float>& p, Part rows, Part k,
+void multiply_in_place(const Micro& micro, const Problem<float>& p, Part rows, Part columns, Part k,
                        const std::byte* b, int64_t b_pitch, std::byte* panel) {
   const InPlace& tiles = micro.in_place;
-  const bool packed = p.cs_a != 1;
+  const bool packed = p.cs_a != 1, complete = k.first + k.size == p.k;
   if (packed) pack_rows(micro, p, rows, k, panel);
   constexpr int64_t most_rows = 16;
   std::array<const void*, most_rows> at{};
   CHECK(tiles.rows <= most_rows && micro.rows % tiles.rows == 0, "tiles do not divide a panel");
   const ScatteredRows a{
       .length = k.first + k.size, .rows = at.data(), .pitch = 0, .step = packed ? micro.rows : 1};
+  const float* const offset = micro.offsets && complete ? p.finish.offset : nullptr;
   for (int64_t i = 0; i < rows.size; i += tiles.rows) {
-    for (int64_t r = 0; r < tiles.rows; ++r)  // behind the last row it is repeated
+    // Behind the last row it is repeated, but in a panel, which has zeros there.
+    for (int64_t r = 0; r < tiles.rows; ++r)
       at[static_cast<std::size_t>(r)] =
           packed ? reinterpret_cast<const float*>(panel) + i / micro.rows * micro.rows * k.size +
                        i % micro.rows + r
                  : p.a + (rows.first + std::min(i + r, rows.size - 1)) * p.rs_a;
-    for (int64_t j = 0; j < p.n; j += tiles.columns)
+    for (int64_t j = 0; j < columns.size; j += tiles.columns)
       tiles.tile(a, packed ? 0 : k.first, k.size, b + j / micro.columns * b_pitch, b_pitch,
-                 {.c = p.c + (rows.first + i) * p.rs_c + j * p.cs_c,
+                 {.c = p.c + (rows.first + i) * p.rs_c + (columns.first + j) * p.cs_c,
                   .rs = p.rs_c,
                   .cs = p.cs_c,
                   .rows = std::min(tiles.rows, rows.size - i),
-                  .cols = std::min(tiles.columns, p.n - j),
+                  .cols = std::min(tiles.columns, columns.size - j),
                   .alpha = p.alpha,
-                  .beta = k.first == 0 ? p.beta : 1});
+                  .beta = k.first == 0 ? p.beta : 1,
+                  .offset = offset ? offset + columns.first + j : nullptr});
   }
 }
 
@@ -248,6 +251,9 @@ void run(const Micro& micro, const Problem<T>& p, std::byte* packed) {
     in_steps(p.k, k_step, [&](Part k) {
       pack_columns(micro, p, columns, k, packed);
       in_steps(p.m, micro.rows, [&](Part rows) {
+        if constexpr (std::is_same_v<T, float>)
+          if (micro.in_place.tile)
+            return multiply_in_place(micro, p, rows, columns, k, packed, pitch(k), a);
         pack_rows(micro, p, rows, k, a);
         multiply(micro, p, rows, columns, k, a, packed, pitch(k));
       });
@@ -334,7 +340,7 @@ void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int6
     in_steps(m, m_step, [&](Part rows) {
       if constexpr (std::is_same_v<T, float>)
         if (kernel.in_place.tile)
-          return multiply_in_place(kernel, p, rows, part, columns, b_pitch, bytes(panel));
+          return multiply_in_place(kernel, p, rows, {0, n}, part, columns, b_pitch, bytes(panel));
       pack_rows(kernel, p, rows, part, bytes(panel));
       multiply(kernel, p, rows, {0, n}, part, bytes(panel), columns, b_pitch);
     });

@@ -15,6 +15,7 @@
 #define TESSERA_GEMM_TILE_INL_H
 #endif
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -42,8 +43,15 @@ void pack(int64_t used, int64_t k, const float* HWY_RESTRICT src, int64_t lane_s
           float* HWY_RESTRICT dst) {
   const hn::FixedTag<float, 4> d4;
   if (used == P && lane_step == 1) {
-    for (int64_t p = 0; p < k; ++p)
-      for (int i = 0; i < P; ++i) dst[p * P + i] = src[p * k_step + i];
+    // Lines that lie apart come from memory in no order that a processor would foresee. Whoever
+    // packs panels side by side asks for the next numbers of k after those of the other panels.
+    constexpr int64_t ahead = 32, line = 16;
+    const hn::CappedTag<float, (P & -P)> part;
+    for (int64_t p = 0; p < k; ++p, src += k_step, dst += P) {
+      for (int64_t i = 0; i < P; i += line) hwy::Prefetch(src + ahead * k_step + i);
+      for (std::size_t i = 0; i < P; i += hn::Lanes(part))
+        hn::StoreU(hn::LoadU(part, src + i), part, dst + i);
+    }
     return;
   }
   int64_t lane = 0;
@@ -102,15 +110,16 @@ HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT su
   const V scale = hn::Set(d, out.alpha), keep = hn::Set(d, out.beta);
   const bool fresh = out.beta == 0;
   if (out.cs == 1 && out.cols == W * lanes) {
+    const auto put = [&](V v, float* HWY_RESTRICT to, int64_t column) HWY_ATTR {
+      v = hn::Mul(v, scale);
+      if (!fresh) v = hn::MulAdd(keep, hn::LoadU(d, to + column), v);
+      if (out.offset) v = hn::Add(v, hn::LoadU(d, out.offset + column));
+      hn::StoreU(v, d, to + column);
+    };
     const auto store_row = [&](int i, V first, V second) HWY_ATTR {
       if (i >= out.rows) return;
-      float* HWY_RESTRICT to = out.c + i * out.rs;
-      first = hn::Mul(first, scale);
-      second = hn::Mul(second, scale);
-      hn::StoreU(fresh ? first : hn::MulAdd(keep, hn::LoadU(d, to), first), d, to);
-      if (W == 2)
-        hn::StoreU(fresh ? second : hn::MulAdd(keep, hn::LoadU(d, to + lanes), second), d,
-                   to + lanes);
+      put(first, out.c + i * out.rs, 0);
+      if (W == 2) put(second, out.c + i * out.rs, lanes);
     };
     (store_row(I, sum0[I], sum1[I]), ...);
     return;
@@ -123,6 +132,7 @@ HWY_INLINE void store(std::integer_sequence<int, I...>, const V* HWY_RESTRICT su
     for (int64_t j = 0; j < out.cols; ++j) {
       float& to = out.c[i * out.rs + j * out.cs];
       to = fresh ? part[i * NR + j] : std::fma(out.beta, to, part[i * NR + j]);
+      if (out.offset) to += out.offset[j];
     }
   }
 }
