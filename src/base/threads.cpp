@@ -54,7 +54,10 @@ bool watch(int workers, const Ready& ready) {
       if (ready()) return true;
     ::sched_yield();
     const Clock::time_point before = std::exchange(now, Clock::now());
-    if (now - before > lost) sleeps_left = sleeps;
+    if (now - before > lost) {
+      sleeps_left = sleeps;
+      break;
+    }
   }
   return ready();
 }

@@ -58,7 +58,7 @@ TEST_P(Pool, RoundsComeAfterPausesOfAnyLength) {
   ThreadPool pool(GetParam());
   std::atomic<std::int64_t> sum{0};
   std::int64_t rounds = 0;
-  for (int pause = 0; pause < 400; pause += pause < 80 ? 1 : 5, ++rounds) {
+  for (int pause = 0; pause < 2600; pause += pause < 80 ? 1 : pause < 400 ? 5 : 50, ++rounds) {
     if (pause > 0) std::this_thread::sleep_for(std::chrono::microseconds(pause));
     pool.parallel_for(8, [&](std::int64_t task, int) { sum += task; });
   }
@@ -71,7 +71,7 @@ TEST_P(Pool, ALongTaskIsWaitedFor) {
   for (int round = 0; round < 10; ++round) {
     std::int64_t long_one = 0;  // of one thread, read when the round is over
     pool.parallel_for(20, [&](std::int64_t task, int) {
-      if (task == 19) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (task == 19) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       if (task == 19) ++long_one;
     });
     EXPECT_EQ(long_one, 1);

@@ -1,5 +1,5 @@
-// Max pooling whose second result nobody reads, as in an inference: a NaN wins wherever it is in
-// its window, and the border never does.
+// Max pooling: a NaN wins wherever it is in its window, the first of several, and the border never
+// does; where somebody asks which pixel won, as a training does, and where nobody does.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +8,8 @@
 
 #include "exec/cpu/simd/convert.h"
 #include "exec/harness.h"
+#include "ops/interpret.h"
+#include "ops/on_device.h"
 
 namespace tessera::exec {
 namespace {
@@ -83,6 +85,37 @@ TEST(MaxPool, ANanWinsWhereNobodyAsksWhichPixelDid) {
             }
       EXPECT_GT(nans, 0u);
       EXPECT_LT(nans, i);
+    }
+}
+
+TEST(MaxPool, TheFirstNanOfAWindowIsNamed) {
+  const ir::Pool attr{3, 2, 1, 0, 0};
+  ThreadPool pool(2);
+  for (const ir::DType dtype : {ir::DType::f32, ir::DType::bf16})
+    for (const int64_t channels : {1, 17, 70}) {
+      const Array images = images_with_nans({2, 7, 9, channels});
+      test::Array x(dtype, images.shape), wide(ir::DType::f64, images.shape);
+      for (int64_t i = 0; i < x.size(); ++i) {
+        const float value = images.values[static_cast<std::size_t>(i)];
+        x.set(i, value);
+        wide.set(i, value);
+        if (i % 23 == 6) x.set(i, NAN);  // and one beside it
+        if (i % 23 == 6) wide.set(i, NAN);
+      }
+      ir::Builder b;
+      const std::vector<ir::Var> out =
+          b.emit(ir::Op::max_pool, attr, {b.input(ir::Input::batch, "x", x.type())});
+      b.output("y", out[0]);
+      b.output("pixel", out[1]);
+      const test::Arrays found =
+          test::run_program(*make_executor("cpu", 3), b.program(), {{"x", x}});
+      const std::vector<test::Array> want =
+          test::run_reference(ir::Op::max_pool, attr, {wide}, pool);
+      EXPECT_TRUE(found.at("pixel").same_bits(want[1])) << channels;
+      for (int64_t i = 0; i < want[0].size(); ++i) {
+        const double y = found.at("y")[i];
+        EXPECT_TRUE(std::isnan(want[0][i]) ? std::isnan(y) : y == want[0][i]) << i;
+      }
     }
 }
 

@@ -185,7 +185,7 @@ int act_of(const Call& call) {
   return attr.act.empty() ? 0 : attr.act == "gelu" ? 1 : 2;
 }
 
-// What numbers of a quantised result are multiplied by.
+// Numbers of a quantised result are multiplied by this.
 float inverse_of(const Call& call) { return 1 / call.in.back().as<float>()[0]; }
 
 // act(sums times all scales + all addends), and the same before act, for a tile whose sums are

@@ -289,13 +289,17 @@ TEST(AmxProduct, OfBytesEndsWithAnyScale) {
       ASSERT_NO_FATAL_FAILURE(expect_bytes(40, 45, 130, act, true, true, inverse));
     }
 }
-// The largest sums are exact: a float would not hold those of k beside them.
+// Sums are exact: on their way to a small odd number they pass 2^25, beside which a float holds no
+// odd one.
 TEST(AmxProduct, OfBytesAddsThemExactly) {
   constexpr int64_t k = 4096;
   std::vector<Low> a(k / 2, Low{0x8080}), low(1);
+  a[0] = 0x8001;  // the first number is 1
   std::vector<std::int8_t> b(k * 32, std::int8_t{-128});
-  b[0] = -127;
-  const float scale = 1, offset = -67108864.0f;  // 2^26, the sum with -128 throughout
+  for (int64_t p = k / 2; p < k; ++p) b[static_cast<std::size_t>(p / 4 * 128 + p % 4)] = 127;
+  b[0] = 1;
+  // 1 + 2,047 x 128^2 - 2,048 x 128 x 127 is 245,761.
+  const float scale = 1, offset = -245760;
   std::vector<std::byte> room(exec::cpu::i8_panel_bytes);
   exec::cpu::product_amx<std::int32_t>(
       {.m = 1,
@@ -307,7 +311,20 @@ TEST(AmxProduct, OfBytesAddsThemExactly) {
        .b_pitch = k * 32,
        .finish = {.scale = &scale, .offset = &offset, .low = low.data(), .pitch = 1},
        .room = room.data()});
-  EXPECT_EQ(widen_bf16(low[0]), -128.0f);
+  EXPECT_EQ(widen_bf16(low[0]), 1);
+}
+
+// Against the definition, and not against the function that finishes products.
+TEST(AmxProduct, TakesGelu) {
+  for (const auto& [act, inner] : {std::pair{Act::gelu, 0}, std::pair{Act::gelu_tanh, 1}})
+    for (float x = -9; x < 9; x += 0.0625f) {
+      float found[16];
+      _mm512_store_ps(found, exec::cpu::acted_16(act, _mm512_set1_ps(x)));
+      const double wide = x, u = std::sqrt(2 / M_PI) * (wide + 0.044715 * wide * wide * wide),
+                   want = wide / 2 *
+                          (inner == 0 ? 1 + std::erf(wide / std::sqrt(2.0)) : 1 + std::tanh(u));
+      EXPECT_NEAR(found[0], want, 7e-6 * std::max(1.0, std::abs(wide))) << x;
+    }
 }
 
 TEST(AmxProduct, RoundsTheSmallestNumbersToo) {

@@ -77,42 +77,44 @@ TESSERA_AMX inline void add_products() {
     if constexpr (I == 1 && J == 1) _tile_dpbssd(3, 5, 7);
   }
 }
-// Sums of 16 M rows of A, `row` bytes apart, and 16 N columns of B, [k / 2][32][2]; k is a multiple
-// of 32. They begin with those at `from`, or with zeros; its rows are `pitch` apart, as those of
-// `to`.
-template <int M, int N>
-TESSERA_AMX inline void amx_sums(std::int64_t k, const char* a, std::int64_t row, const char* b,
-                                 const float* from, float* to, std::int64_t pitch) {
+// Sums of 16 M rows of A, `row` bytes apart, and 16 N columns of B, 64 bytes of k in a step. They
+// begin with those at `from`, or with zeros; its rows are `pitch` apart, as those of `to`. Columns
+// of i8 come from a large matrix and are fetched ahead, those of bf16 are near.
+template <int M, int N, class Sum>
+TESSERA_AMX inline void amx_sums(std::int64_t steps, const char* a, std::int64_t row, const char* b,
+                                 const Sum* from, Sum* to, std::int64_t pitch) {
   begin_sums<M, N>(from, pitch);
-  for (std::int64_t p = 0; p < k; p += 32, a += 64, b += 16 * 128) {
+  for (std::int64_t s = 0; s < steps; ++s, a += 64, b += amx_step_bytes) {
     _tile_loadd(4, a, row);
     _tile_loadd(6, b, 128);
-    _tile_dpbf16ps(0, 4, 6);
+    add_products<Sum, 0, 0>();
+    if constexpr (std::is_same_v<Sum, std::int32_t>) fetch_step_after_next(b);
     if constexpr (N == 2) {
       _tile_loadd(7, b + 64, 128);
-      _tile_dpbf16ps(1, 4, 7);
+      add_products<Sum, 0, 1>();
     }
     if constexpr (M == 2) {
       _tile_loadd(5, a + 16 * row, row);
-      _tile_dpbf16ps(2, 5, 6);
-      if constexpr (N == 2) _tile_dpbf16ps(3, 5, 7);
+      add_products<Sum, 1, 0>();
+      if constexpr (N == 2) add_products<Sum, 1, 1>();
     }
   }
   store_sums<M, N>(to, pitch);
 }
 // The same for one or two tiles of rows and of columns; `more`: they begin with those at `to`.
-TESSERA_AMX inline void amx_sums(bool tall, bool wide, std::int64_t k, const char* a,
-                                 std::int64_t row, const char* b, float* to, std::int64_t pitch,
+template <class Sum>
+TESSERA_AMX inline void amx_sums(bool tall, bool wide, std::int64_t steps, const char* a,
+                                 std::int64_t row, const char* b, Sum* to, std::int64_t pitch,
                                  bool more = false) {
-  const float* const from = more ? to : nullptr;
+  const Sum* const from = more ? to : nullptr;
   if (tall && wide)
-    amx_sums<2, 2>(k, a, row, b, from, to, pitch);
+    amx_sums<2, 2>(steps, a, row, b, from, to, pitch);
   else if (tall)
-    amx_sums<2, 1>(k, a, row, b, from, to, pitch);
+    amx_sums<2, 1>(steps, a, row, b, from, to, pitch);
   else if (wide)
-    amx_sums<1, 2>(k, a, row, b, from, to, pitch);
+    amx_sums<1, 2>(steps, a, row, b, from, to, pitch);
   else
-    amx_sums<1, 1>(k, a, row, b, from, to, pitch);
+    amx_sums<1, 1>(steps, a, row, b, from, to, pitch);
 }
 
 // The first n of 16 or of 32 lanes.

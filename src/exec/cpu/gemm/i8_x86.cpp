@@ -115,46 +115,14 @@ TESSERA_VNNI void tile_vnni(int64_t k, const void* a, const void* b, const TileO
 // ---- AMX (amx_x86.h). Products that end in bf16 are amx_product_x86.h's, all others' sums go to
 // memory.
 
-template <int M, int N>
-TESSERA_AMX inline void amx_i8_sums(int64_t k, const std::int8_t* a, int64_t a_pitch,
-                                    const std::int8_t* b, const std::int32_t* from,
-                                    std::int32_t* to, int64_t pitch) {
-  begin_sums<M, N>(from, pitch);
-  for (int64_t p = 0; p < k; p += 64, a += 64, b += amx_step_bytes) {
-    _tile_loadd(4, a, a_pitch);
-    _tile_loadd(6, b, 128);
-    add_products<std::int32_t, 0, 0>();
-    fetch_step_after_next(reinterpret_cast<const char*>(b));
-    if constexpr (N == 2) {
-      _tile_loadd(7, b + 64, 128);
-      add_products<std::int32_t, 0, 1>();
-    }
-    if constexpr (M == 2) {
-      _tile_loadd(5, a + 16 * a_pitch, a_pitch);
-      add_products<std::int32_t, 1, 0>();
-      if constexpr (N == 2) add_products<std::int32_t, 1, 1>();
-    }
-  }
-  store_sums<M, N>(to, pitch);
-}
-
 TESSERA_AMX void tile_amx_i8(int64_t k, const void* a, const void* b, const TileOut& out) {
-  const auto *const rows = static_cast<const std::int8_t*>(a), *const columns =
-                                                                   static_cast<const std::int8_t*>(
-                                                                       b);
+  const auto *const rows = static_cast<const char*>(a), *const columns =
+                                                            static_cast<const char*>(b);
   if (out.rows == 32 && out.cols == 32)
-    return amx_i8_sums<2, 2>(k, rows, out.a_pitch, columns, out.beta == 0 ? nullptr : out.sums,
-                             out.sums, out.rs);
+    return amx_sums<2, 2>(k / 64, rows, out.a_pitch, columns, out.beta == 0 ? nullptr : out.sums,
+                          out.sums, out.rs);
   alignas(64) std::int32_t part[32 * 32];
-  const bool tall = out.rows > 16, wide = out.cols > 16;
-  if (tall && wide)
-    amx_i8_sums<2, 2>(k, rows, out.a_pitch, columns, nullptr, part, 32);
-  else if (tall)
-    amx_i8_sums<2, 1>(k, rows, out.a_pitch, columns, nullptr, part, 32);
-  else if (wide)
-    amx_i8_sums<1, 2>(k, rows, out.a_pitch, columns, nullptr, part, 32);
-  else
-    amx_i8_sums<1, 1>(k, rows, out.a_pitch, columns, nullptr, part, 32);
+  amx_sums(out.rows > 16, out.cols > 16, k / 64, rows, out.a_pitch, columns, part, 32);
   for (int64_t i = 0; i < out.rows; ++i)
     for (int64_t j = 0; j < out.cols; j += 16)
       put_sums(_mm512_load_si512(part + i * 32 + j), i, j, out, nullptr);
@@ -184,6 +152,7 @@ constexpr Micro amx_i8_micro{.name = "amx_int8",
                              .product = product_amx<std::int32_t>,
                              .begin = begin_amx,
                              .end = end_amx};
+static_assert(i8_rows * amx_i8_micro.k_block <= i8_panel_bytes, "rows of a panel are copied there");
 
 }  // namespace
 

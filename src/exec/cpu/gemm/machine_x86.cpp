@@ -84,12 +84,13 @@ TESSERA_AMX void tile_amx(int64_t k, const void* a, const void* b, const TileOut
   const bool in_place = out.cs == 1 && out.rows == 32 && out.cols == 32 && out.alpha == 1 &&
                         (out.beta == 0 || out.beta == 1);
   if (in_place)
-    return amx_sums<2, 2>(k, a_rows, 2 * k, b_rows, out.beta == 0 ? nullptr : out.c, out.c, out.rs);
+    return amx_sums<2, 2>(k / 32, a_rows, 2 * k, b_rows, out.beta == 0 ? nullptr : out.c, out.c,
+                          out.rs);
   alignas(64) float part[32 * 32];
   // Sums go on from those of C, as in place.
   const bool more = out.cs == 1 && out.alpha == 1 && out.beta == 1;
   if (more) copy_sums(out.c, out.rs, out.rows, out.cols, part, 32);
-  amx_sums(out.rows > 16, out.cols > 16, k, a_rows, 2 * k, b_rows, part, 32, more);
+  amx_sums(out.rows > 16, out.cols > 16, k / 32, a_rows, 2 * k, b_rows, part, 32, more);
   TileOut end = out;
   if (more) end.beta = 0;
   store_part(part, end);

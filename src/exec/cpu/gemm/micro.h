@@ -91,8 +91,9 @@ struct Finish {
 };
 
 // `used` lanes (rows of A, columns of B) of k numbers each, `lane_step` and `k_step` elements
-// apart, into a panel whose k is `padded`; lanes and numbers that are missing become zeros. Panels
-// that are packed together are `pitch` numbers of k apart.
+// apart, into a panel whose k is `padded`. Numbers that are missing become zeros, lanes that are
+// missing become zeros or the last one again: nobody reads their sums. Panels that are packed
+// together are `pitch` numbers of k apart.
 struct Lanes {
   std::int64_t used = 0, k = 0, padded = 0;
   const void* from = nullptr;
@@ -216,7 +217,7 @@ struct Micro {
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
 
-  // Whether rows of A are packed that lie as they are read.
+  // Rows of A are packed even where they lie as they are read.
   bool packs_rows() const { return !product && !in_place.tile; }
   std::int64_t padded(std::int64_t k) const { return (k + group - 1) / group * group; }
   // Panels of A, of a whole block of k each, that are packed together.
