@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/rng.h"
 #include "exec/cpu/contract.h"
 #include "exec/cpu/kernel.h"
