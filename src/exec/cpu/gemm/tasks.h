@@ -29,9 +29,18 @@ inline const TaskSizes& task_sizes(const Micro& micro) {
                                            {1, 4},  {1, 3}, {1, 2},  {1, 1}},
                                of_vectors[] = {{8, 6}, {8, 4}, {4, 6}, {4, 4}, {4, 3},
                                                {4, 2}, {4, 1}, {2, 1}, {1, 1}};
-  static constexpr TaskSizes amx{of_amx, low_rows, panel_columns, 6, 1'500'000, 24 * 768},
-      vectors{of_vectors, scattered_rows, 2 * panel_columns,
-              12,         2'000'000,      std::numeric_limits<std::int64_t>::max()};
+  static constexpr TaskSizes amx{.sides = of_amx,
+                                 .rows = low_rows,
+                                 .columns = panel_columns,
+                                 .of_a_thread = 6,
+                                 .least = 1'500'000,
+                                 .far = 24 * 768},
+      vectors{.sides = of_vectors,
+              .rows = scattered_rows,
+              .columns = 2 * panel_columns,
+              .of_a_thread = 12,
+              .least = 2'000'000,
+              .far = std::numeric_limits<std::int64_t>::max()};
   return micro.row_major ? amx : vectors;
 }
 // Cuts `products` products m x n x k. Each thread takes several tasks, since threads of a machine

@@ -120,8 +120,8 @@ HWY_INLINE void normalise_rows(const X* x, const float* g, const float* b, Y* y,
   });
 }
 template <bool machine, class X, class Y>
-HWY_INLINE void normalise_block(const NormRows& n, const X* x, Y* y, std::int64_t count,
-                                const float* mean, const float* rstd, const bool* near) {
+HWY_NOINLINE void normalise_block(const NormRows& n, const X* x, Y* y, std::int64_t count,
+                                  const float* mean, const float* rstd, const bool* near) {
   const auto rows = [&](auto two, std::int64_t k) TESSERA_ROW_ATTR {
     constexpr int at_once = two ? 2 : 1;
     const std::int64_t at = k * n.c;
@@ -169,8 +169,9 @@ HWY_INLINE void finish_block(const NormRows& n, const X* x, std::int64_t first, 
     normalise_block<machine>(n, x, n.y.at<float>(first * n.c), count, mean, rstd, near);
 }
 
+// A function for each pair of types: g++ takes minutes for one that has all of them in it.
 template <bool machine, class X>
-HWY_INLINE void norm_blocks(const NormRows& n) {
+HWY_NOINLINE void norm_blocks(const NormRows& n) {
   for (std::int64_t row = 0; row < n.rows; row += norm_block) {
     const std::int64_t count = std::min(norm_block, n.rows - row);
     const X* x = n.x.at<X>(row * n.c);
@@ -181,7 +182,7 @@ HWY_INLINE void norm_blocks(const NormRows& n) {
 }
 
 template <bool machine, class X, class R>
-HWY_INLINE void add_norm_blocks(const NormRows& n) {
+HWY_NOINLINE void add_norm_blocks(const NormRows& n) {
   const bool kept = n.s && !n.s.low;
   for (std::int64_t row = 0; row < n.rows; row += norm_block) {
     const std::int64_t count = std::min(norm_block, n.rows - row), at = row * n.c;
@@ -205,7 +206,7 @@ void norm_rows_by(const NormRows& n) {
                  : add_norm_blocks<machine, float, float>(n);
 }
 void norm_rows(const NormRows& n) { norm_rows_by<false>(n); }
-void norm_rows_rounding(const NormRows& n) { norm_rows_by<true>(n); }
+void norm_rows_rounding(const NormRows& n) { norm_rows_by<rounds_by_instruction>(n); }
 
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

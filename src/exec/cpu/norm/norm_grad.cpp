@@ -144,8 +144,9 @@ HWY_INLINE void means_of_rows(const NormGradRows& n, std::int64_t row, Means* me
     means_of_rows<false, count, DY, X>(n, row, means);
 }
 
+// A function for each pair of types: g++ takes minutes for one that has all of them in it.
 template <bool machine, class DY, class X>
-HWY_INLINE void norm_grad_blocks(const NormGradRows& n) {
+HWY_NOINLINE void norm_grad_blocks(const NormGradRows& n) {
   const bool writes = n.dx || n.copy || n.total != nullptr;
   for (std::int64_t first = 0; first < n.rows; first += norm_block) {
     const std::int64_t end = std::min(n.rows, first + norm_block);
@@ -169,7 +170,7 @@ void norm_grad_rows_by(const NormGradRows& n) {
                  : norm_grad_blocks<machine, float, float>(n);
 }
 void norm_grad_rows(const NormGradRows& n) { norm_grad_rows_by<false>(n); }
-void norm_grad_rows_rounding(const NormGradRows& n) { norm_grad_rows_by<true>(n); }
+void norm_grad_rows_rounding(const NormGradRows& n) { norm_grad_rows_by<rounds_by_instruction>(n); }
 
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -89,6 +89,8 @@ HWY_INLINE auto whole_numbers(V v) {
 }
 
 // `machine`: it rounds by an instruction (machine_round()), which Highway's NEON does not know.
+// Other instruction sets need no code of their own for it.
+constexpr bool rounds_by_instruction = HWY_TARGET == HWY_NEON;
 template <bool machine>
 HWY_INLINE void store_two(Two v, float* address) {
   const hn::ScalableTag<float> d;
