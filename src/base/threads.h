@@ -1,8 +1,8 @@
 // A fixed pool of threads with one verb, parallel_for. Each executor owns one (never a global), so
 // that N ranks can live in one process. Convention: the caller cuts work into tasks so that neither
-// their number nor which thread runs one changes a result. Threads that wait watch for a moment before they
-// sleep, because steps of a plan follow each other faster than a system wakes threads; where there
-// are more threads than cores they sleep at once.
+// their number nor the thread that runs one changes a result. Threads that wait watch for a moment
+// before they sleep, because steps of a plan follow each other faster than a system wakes threads;
+// where there are more threads than cores they sleep at once.
 #pragma once
 
 #include <atomic>
