@@ -177,8 +177,8 @@ TESSERA_AMX void attend_some(const Attend& x, const AttendRoom& room, std::int64
   const std::int64_t rows = std::min(attended_rows, x.rows - first);
   const auto bytes = [](const Low* p) { return reinterpret_cast<const char*>(p); };
   for (std::int64_t key = 0; key < x.s; key += 32)
-    amx_sums(rows > 16, x.s - key > 16, room.d / 32, bytes(q), pitch,
-             bytes(room.k + key * room.d), room.scores + key, room.keys);
+    amx_sums(rows > 16, x.s - key > 16, room.d / 32, bytes(q), pitch, bytes(room.k + key * room.d),
+             room.scores + key, room.keys);
   float share[attended_rows];
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t at = (first + row) * x.s;

@@ -1,5 +1,5 @@
-// gelu and its slope at every bf16 number, to look up where vectors are short. Normal numbers meet a
-// few thousand of the 65,536 entries, which stay near, and loads run beside the vector operations
+// gelu and its slope at every bf16 number, to look up where vectors are short. Normal numbers meet
+// a few thousand of the 65,536 entries, which stay near, and loads run beside the vector operations
 // that a quotient of polynomials would need.
 #pragma once
 
