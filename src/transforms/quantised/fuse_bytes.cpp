@@ -20,7 +20,7 @@ Var result_of(const Program& p, const Eqn& e) {
     const bool wide = p.type(e.in[0]).dtype == DType::f32;
     return wide && !(to && is_quantised(*to)) ? e.out[e.op == Op::add_norm ? 1 : 0] : none;
   }
-  if (e.op != Op::contract) return none;
+  if (e.op != Op::contract || e.out[0] == none) return none;
   const Contract& a = std::get<Contract>(e.attrs);
   const bool bytes = p.type(e.in[0]).dtype == DType::i8;
   return bytes && !a.act.empty() && !a.to && p.type(e.out[0]).rank() > 1 ? e.out[0] : none;
