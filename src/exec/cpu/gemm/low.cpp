@@ -95,6 +95,7 @@ const Micro* low_micro_here() {
                                .a_bytes = R * 4,
                                .b_bytes = NR * 2,
                                .k_block = 384,
+                               .turns = true,
                                .pack_a = pack_widened,
                                .pack_b = low::pack_groups<NR, 2>,
                                .tile = tile_of_low};

@@ -193,28 +193,29 @@ HWY_INLINE void transpose_8(const Low* HWY_RESTRICT from, int64_t k_step, Low* H
   store(up4(b0, b1), up4(b2, b3), 6);
 }
 
-// [P][padded]
+// [P][padded], or as many rows `pitch` apart.
 template <int P>
 void pack_rows(const Lanes& l, void* panel) {
   Low* HWY_RESTRICT to = static_cast<Low*>(panel);
   const Low* HWY_RESTRICT from = static_cast<const Low*>(l.from);
+  const int64_t row = l.pitch > 0 ? l.pitch : l.padded;
   int64_t lanes = 0, numbers = 0;  // done: the first numbers of the first lanes
   if (l.lane_step == 1) {
     lanes = std::min<int64_t>(l.used, P) / 8 * 8;
     numbers = l.k / 8 * 8;
     for (int64_t p = 0; p < numbers; p += 8)
       for (int64_t lane = 0; lane < lanes; lane += 8)
-        transpose_8(from + p * l.k_step + lane, l.k_step, to + lane * l.padded + p, l.padded);
+        transpose_8(from + p * l.k_step + lane, l.k_step, to + lane * row + p, row);
   } else if (l.k_step == 1) {
     lanes = std::min<int64_t>(l.used, P);
     numbers = l.k;
     for (int64_t lane = 0; lane < lanes; ++lane)
-      std::memcpy(to + lane * l.padded, from + lane * l.lane_step,
+      std::memcpy(to + lane * row, from + lane * l.lane_step,
                   sizeof(Low) * static_cast<std::size_t>(l.k));
   }
   for (int64_t lane = 0; lane < P; ++lane)
     for (int64_t p = lane < lanes ? numbers : 0; p < l.padded; ++p)
-      to[lane * l.padded + p] =
+      to[lane * row + p] =
           lane < l.used && p < l.k ? from[lane * l.lane_step + p * l.k_step] : Low{0};
 }
 

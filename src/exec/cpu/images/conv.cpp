@@ -285,10 +285,6 @@ void fast_conv(const Call& call) {
   if (trains_by_winograd(call, call.in[0].shape)) return winograd_train_conv(call);
   is_bf16(call.in[0]) ? conv<Low>(call) : conv<float>(call);
 }
-static Scratch larger(const Scratch& one, const Scratch& other) {
-  return {.shared = std::max(one.shared, other.shared),
-          .per_thread = std::max(one.per_thread, other.per_thread)};
-}
 Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
                      std::span<const ir::Type>) {
   const ir::Shape& f = in[1].shape;

@@ -1,5 +1,6 @@
 // The gradient of a convolution's filters: what the taps of some pixels read is gathered and
-// multiplied with the gradient of those pixels. Convention: tiles and the order of sums are
+// multiplied with the gradient of those pixels. (For bf16 there is a way without gathering,
+// conv_filter_grad_turned.cpp.) Convention: tiles and the order of sums are
 // functions of the shapes alone.
 #include <algorithm>
 #include <cstring>
@@ -74,11 +75,14 @@ struct FilterTiles {
     across = ceil_div(o, columns);
     chunk_pixels = std::max<int64_t>(1, ceil_div(pixels, chunks));
   }
-  static constexpr int64_t rows_at_once = 192;
+  // Pixels that are gathered together, which have the same room in both types. Sums of bf16 go to
+  // memory and back between them.
+  template <class T>
+  static constexpr int64_t rows_at_once = 192 * sizeof(float) / sizeof(T);
   // Sums are f32 and lie in dw itself, those of the first chunk, where it is f32.
   int64_t partials(bool direct) const { return chunks - (direct ? 1 : 0); }
   std::size_t gathered() const {
-    return static_cast<std::size_t>(rows_at_once * taps_in_tile * channels_in_tile);
+    return static_cast<std::size_t>(rows_at_once<float> * taps_in_tile * channels_in_tile);
   }
 };
 
@@ -104,6 +108,7 @@ void filter_grad(const Call& call) {
   const ir::Shape &g = call.in[0].shape, &x = call.in[1].shape, &f = call.out[0].shape;
   if (call.out[0].elements() == 0) return;
   const FilterTiles t(g, f);
+  constexpr int64_t at_once = FilterTiles::rows_at_once<T>;
   const T *const dy = call.in[0].as<T>(), *const from = call.in[1].as<T>();
   const bool direct = !is_bf16(call.out[0]);
   float* const partials = call.shared_scratch<float>();
@@ -123,11 +128,11 @@ void filter_grad(const Call& call) {
       list.push_back({k / f[1] - attr.pad, k % f[1] - attr.pad});
     const int64_t begin = now.chunk * t.chunk_pixels,
                   end = std::min(t.pixels, begin + t.chunk_pixels), k = now.taps * now.c;
-    std::vector<int64_t> at(3 * FilterTiles::rows_at_once);
+    std::vector<int64_t> at(3 * at_once);
     if (begin >= end)
       for (int64_t row = 0; row < k; ++row) std::fill_n(to + row * t.o, now.n, 0.0f);
-    for (int64_t pixel = begin; pixel < end; pixel += FilterTiles::rows_at_once) {
-      const int64_t rows = std::min(FilterTiles::rows_at_once, end - pixel);
+    for (int64_t pixel = begin; pixel < end; pixel += at_once) {
+      const int64_t rows = std::min(at_once, end - pixel);
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t rest = (pixel + r) % (g[1] * g[2]);
         at[3 * r] = (pixel + r) / (g[1] * g[2]);
@@ -151,15 +156,24 @@ void filter_grad(const Call& call) {
 }  // namespace
 
 void fast_conv_filter_grad(const Call& call) {
-  is_bf16(call.in[0]) ? filter_grad<Low>(call) : filter_grad<float>(call);
+  if (!is_bf16(call.in[0])) return filter_grad<float>(call);
+  const bool turns = micro_low().turns && filter_grad_turns(call.attr<ir::Conv>(), call.in[0].shape,
+                                                            call.in[1].shape, call.out[0].shape);
+  turns ? filter_grad_turned(call) : filter_grad<Low>(call);
 }
-Scratch scratch_conv_filter_grad(const ir::Attrs&, std::span<const ir::Type> in,
+Scratch scratch_conv_filter_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
                                  std::span<const ir::Type> out) {
   const FilterTiles t(in[0].shape, out[0].shape);
-  return {.shared =
-              sizeof(float) * static_cast<std::size_t>(t.partials(out[0].dtype != ir::DType::bf16) *
-                                                       ir::elements(out[0].shape)),
-          .per_thread = gemm_scratch_bytes + sizeof(float) * t.gathered()};
+  const Scratch gathered = {
+      .shared =
+          sizeof(float) * static_cast<std::size_t>(t.partials(out[0].dtype != ir::DType::bf16) *
+                                                   ir::elements(out[0].shape)),
+      .per_thread = gemm_scratch_bytes + sizeof(float) * t.gathered()};
+  const auto& attr = std::get<ir::Conv>(attrs);
+  const ir::Shape &g = in[0].shape, &x = in[1].shape, &f = out[0].shape;
+  if (in[0].dtype != ir::DType::bf16 || !filter_grad_turns(attr, g, x, f)) return gathered;
+  return larger(gathered,
+                scratch_filter_grad_turned(attr, g, x, f, out[0].dtype != ir::DType::bf16));
 }
 
 }  // namespace tessera::exec::cpu
