@@ -24,13 +24,17 @@ namespace tessera::run {
 namespace {
 
 using std::chrono::steady_clock;
-constexpr auto answer_within = std::chrono::seconds(15);  // of a host that is asked for a sign
+
+std::chrono::seconds told_or(const char* variable, int otherwise) {
+  const char* told = std::getenv(variable);
+  return std::chrono::seconds(told && std::atoi(told) > 0 ? std::atoi(told) : otherwise);
+}
 
 // How long after the last time hosts that are lost are asked again.
-std::chrono::seconds ask_again_after() {
-  const char* told = std::getenv("TESSERA_ASK_HOSTS_S");
-  return std::chrono::seconds(told && std::atoi(told) > 0 ? std::atoi(told) : 10);
-}
+std::chrono::seconds ask_again_after() { return told_or("TESSERA_ASK_HOSTS_S", 10); }
+
+// How long a host that is asked for a sign may take.
+std::chrono::seconds answer_within() { return told_or("TESSERA_HOST_ANSWERS_S", 15); }
 
 double seconds(steady_clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
@@ -158,7 +162,7 @@ class Supervisor {
     const std::vector<Host> started = first_slots(here_, static_cast<int>(now_.run.np));
     std::set<std::string> told;
     for (;;) {
-      HostProbe probe(mpirun_, all_, answer_within);
+      HostProbe probe(mpirun_, all_, answer_within());
       std::optional<std::vector<Host>> answered;
       while (!(answered = probe.poll()))
         if (signals_.asked(std::chrono::milliseconds(50))) {
@@ -188,7 +192,7 @@ class Supervisor {
     const std::vector<Host> lost = missing(all_, here_);
     if (lost.empty()) return false;
     if (!probe_ && now - asked_ > ask_again_after()) {
-      probe_ = std::make_unique<HostProbe>(mpirun_, lost, answer_within);
+      probe_ = std::make_unique<HostProbe>(mpirun_, lost, answer_within());
       asked_ = now;
     }
     const auto found = probe_ ? probe_->poll() : std::nullopt;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "exec/cpu/gemm/i8.h"
+#include "exec/cpu/simd/instructions.h"
 #include "ir/builder.h"
 #include "ops/interpret.h"
 #include "ops/on_device.h"
@@ -93,6 +94,15 @@ struct Problem {
   }
 };
 
+// AMX finishes its products with the best vectors of the machine, which multiply and add at once,
+// so its bits are not those of portable instructions (TESSERA_PORTABLE).
+std::vector<const exec::cpu::Micro*> micros_of_these_vectors() {
+  std::vector<const exec::cpu::Micro*> out = exec::cpu::i8_micros();
+  if (exec::cpu::instruction_set() == exec::cpu::portable_instruction_set())
+    std::erase_if(out, [](const exec::cpu::Micro* micro) { return micro->product != nullptr; });
+  return out;
+}
+
 class ContractI8 : public ::testing::Test {
  protected:
   void TearDown() override { exec::cpu::use_i8_micro(""); }
@@ -103,7 +113,7 @@ class ContractI8 : public ::testing::Test {
     return p.run(1);
   }
   static void expect_of_every_micro(const Problem& p, const Arrays& want) {
-    for (const exec::cpu::Micro* micro : exec::cpu::i8_micros()) {
+    for (const exec::cpu::Micro* micro : micros_of_these_vectors()) {
       SCOPED_TRACE(micro->name);
       ASSERT_TRUE(exec::cpu::use_i8_micro(micro->name));
       for (const unsigned wanted : {1u, 2u, 3u}) {
@@ -146,7 +156,7 @@ TEST_F(ContractI8, BytesAreThoseOfAQuantisationBehindTheProduct) {
           p.in[4].set(1, std::nan(""));
           ASSERT_TRUE(exec::cpu::use_i8_micro(exec::cpu::portable_i8_micro()->name));
           const Arrays want = p.run(1, 3, behind, scale);
-          for (const exec::cpu::Micro* micro : exec::cpu::i8_micros()) {
+          for (const exec::cpu::Micro* micro : micros_of_these_vectors()) {
             SCOPED_TRACE(micro->name);
             ASSERT_TRUE(exec::cpu::use_i8_micro(micro->name));
             for (const unsigned wanted : {1u, 2u, 3u})

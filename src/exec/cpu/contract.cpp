@@ -43,9 +43,6 @@ void sum_products(const ContractJob& job, const Tile& tile, float* c, int64_t cs
     c[j * cs_c] = static_cast<float>(sum[static_cast<std::size_t>(j)]);
 }
 
-// Numbers between rows of a turned A.
-int64_t turned_pitch(const Lowering& l) { return ceil_div(l.k.extent, low_group) * low_group; }
-
 // C gets the products of a part of one chunk of k; `more`: they are added to it.
 template <class T>
 void multiply_chunk(const ContractJob& job, const Tile& tile, int64_t k_begin, int64_t k_size,
@@ -60,20 +57,11 @@ void multiply_chunk(const ContractJob& job, const Tile& tile, int64_t k_begin, i
     const float beta = step > 0 || more ? 1 : 0;
     if (job.packed) {
       const PackedMatrices matrices(l);
-      const PackedB<T> columns{
-          reinterpret_cast<const T*>(job.packed) +
-              (PackedMatrices::index(l, tile.outer) + step) * matrices.elements<T>(),
-          l.k.extent, k_begin, tile.n};
-      const Finish end = step + 1 == steps ? finish : Finish{};
-      if (job.turned) {  // zeros behind k_size, as in a panel of B
-        const int64_t pitch = turned_pitch(l);
-        gemm_packed<T>(tile.rows, tile.cols, ceil_div(k_size, low_group) * low_group,
-                       reinterpret_cast<const T*>(job.turned) + tile.m * pitch + k_begin, pitch, 1,
-                       columns, beta, c, rs_c, scratch, end);
-      } else {
-        gemm_packed<T>(tile.rows, tile.cols, k_size, a + k_at.a, l.m.a, l.k.a, columns, beta, c,
-                       rs_c, scratch, end);
-      }
+      const T* matrix = reinterpret_cast<const T*>(job.packed) +
+                        (PackedMatrices::index(l, tile.outer) + step) * matrices.elements<T>();
+      gemm_packed<T>(tile.rows, tile.cols, k_size, a + k_at.a, l.m.a, l.k.a,
+                     {matrix, l.k.extent, k_begin, tile.n}, beta, c, rs_c, scratch,
+                     step + 1 == steps ? finish : Finish{});
       continue;
     }
     gemm<T>(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b,
@@ -161,36 +149,27 @@ int64_t packed_bytes(const Lowering& l) {
   const PackedMatrices matrices(l);
   return l.low ? matrices.bytes<Low>(l) : matrices.bytes<float>(l);
 }
-constexpr int64_t most_shared_bytes = int64_t{64} << 20;
 bool packs_first(const Lowering& l) {
-  return can_pack(l) && l.m_tiles() > 1 && packed_bytes(l) <= most_shared_bytes;
-}
-// A of bf16 whose columns lie side by side is turned once for all tiles, beside a packed B, where
-// tiles read rows in place. 0: it is not.
-int64_t turned_bytes(const Lowering& l) {
-  const bool beside = l.low && l.m.a == 1 && l.k.a != 1 && l.outer_steps() * l.outer_k_steps() == 1;
-  if (!beside || !packs_first(l)) return 0;
-  const int64_t bytes = 2 * ceil_div(l.m.extent, low_rows) * low_rows * turned_pitch(l);
-  return bytes <= most_shared_bytes ? bytes : 0;
+  constexpr int64_t most_bytes = int64_t{64} << 20;
+  return can_pack(l) && l.m_tiles() > 1 && packed_bytes(l) <= most_bytes;
 }
 
 // Partial sums are read by whichever thread adds them up; a sum of products packs nothing.
 // `direct`: the first chunk's sums lie in C.
 struct Shared {
-  std::size_t partials = 0, packed = 0, turned = 0;  // bytes
+  std::size_t partials = 0, packed = 0;  // bytes
   Shared(const Lowering& l, bool direct) {
     const int64_t chunks = l.k_chunks == 1 ? 0 : l.k_chunks - (direct ? 1 : 0);
     partials = sizeof(float) * static_cast<std::size_t>(chunks * l.tiles() * l.m_tile * l.n_tile);
     partials = (partials + 63) / 64 * 64;
     if (packs_first(l)) packed = static_cast<std::size_t>(packed_bytes(l));
-    turned = static_cast<std::size_t>(turned_bytes(l));
   }
 };
 Scratch scratch_of(const Lowering& l, bool direct) {
   const Shared shared(l, direct);
   const std::size_t sums =
       direct ? 0 : sizeof(float) * static_cast<std::size_t>(l.m_tile * sums_pitch(l));
-  return {.shared = shared.partials + shared.packed + shared.turned,
+  return {.shared = shared.partials + shared.packed,
           .per_thread = (l.products ? 0 : gemm_scratch_bytes) + sums};
 }
 
@@ -222,17 +201,6 @@ void pack_either(const Call& call, const Lowering& l, const Tensor& b, std::byte
     pack_matrices<Low>(call, l, b, reinterpret_cast<Low*>(to));
   else
     pack_matrices<float>(call, l, b, reinterpret_cast<float*>(to));
-}
-
-void turn(const Call& call, const Lowering& l, const Tensor& a, std::byte* to) {
-  constexpr int64_t lanes = 512;  // of a task, in lines that follow each other
-  const int64_t pitch = turned_pitch(l), across = ceil_div(l.m.extent, lanes);
-  call.pool.parallel_for(across * ceil_div(l.k.extent, low_group), [&](int64_t task, int) {
-    const int64_t m = task % across * lanes, k = task / across * low_group;
-    gemm_turn(std::min(lanes, l.m.extent - m), std::min(low_group, l.k.extent - k),
-              a.as<Low>() + m + k * l.k.a, l.k.a, reinterpret_cast<Low*>(to) + m * pitch + k,
-              pitch);
-  });
 }
 
 bool by_tiles(const Call& call) {
@@ -386,14 +354,8 @@ void fast_contract(const Call& call) {
     pack_either(call, l, job.b, to);
     job.packed = to;
   }
-  if (job.packed && shared.turned > 0 && micro_low().turns) {
-    std::byte* const to = call.shared + shared.partials + shared.packed;
-    turn(call, l, job.a, to);
-    job.turned = to;
-  }
-  const bool chunks_in_turn =
-      l.low ? takes_in_turn<Low>(call, job) : takes_in_turn<float>(call, job);
-  if (chunks_in_turn) job.k_tasks = 1;
+  const bool turns = l.low ? takes_in_turn<Low>(call, job) : takes_in_turn<float>(call, job);
+  if (turns) job.k_tasks = 1;
   job.bias_added = adds_bias(job);
   if (l.low)
     run_tiles<Low>(call, job);

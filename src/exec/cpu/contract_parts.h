@@ -21,7 +21,6 @@ struct ContractJob {
   bool tanh;
   std::span<const Tensor> addends;
   const std::byte* packed = nullptr;  // B as pack_contract() wrote it; null: as it is
-  const std::byte* turned = nullptr;  // A as turn() wrote it, turned_pitch() apart; null: as it is
   std::int64_t k_tasks = 1;           // tasks that the chunks of k are cut into
   bool bias_added = false;            // by tiles: addend 0 is done when a tile is finished
 

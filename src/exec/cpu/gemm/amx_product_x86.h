@@ -31,10 +31,6 @@ struct AmxEnd {
   const Sum* sums = nullptr;
   Finish finish{};  // at the tile's first element
   std::int64_t rows = 0, cols = 0, done = 0;
-
-  // Rows that are ended together, so many that beginning with them counts little, and so few that a
-  // processor goes on with the multiplications behind them.
-  std::int64_t at_once() const { return finish.act == Act::none ? 8 : 2; }
 };
 
 // gelu_low of vector_math-inl.h with its bits.
@@ -166,11 +162,7 @@ struct AmxTile {
 template <int M, int N, class Sum>
 TESSERA_AMX inline void amx_tile(const AmxTile<Sum>& tile, AmxEnd<Sum>& end) {
   begin_sums<M, N>(tile.from, tile.from_pitch);
-  const std::int64_t left = end.rows - end.done,
-                     each = std::max(end.at_once(), (left + tile.steps - 1) / tile.steps),
-                     times = (left + each - 1) / each;
-  const std::int64_t wait = times > 0 ? tile.steps / times : 0;  // steps
-  std::int64_t until_next = wait;
+  const std::int64_t each = (end.rows - end.done + tile.steps - 1) / tile.steps;
   const char* b = tile.b;
   for (std::int64_t part = 0; part < tile.parts; ++part) {
     const AmxRows& rows = tile.rows[part];
@@ -191,10 +183,7 @@ TESSERA_AMX inline void amx_tile(const AmxTile<Sum>& tile, AmxEnd<Sum>& end) {
         add_products<Sum, 1, 0>();
         if constexpr (N == 2) add_products<Sum, 1, 1>();
       }
-      if (--until_next == 0) {
-        end_rows(end, each);
-        until_next = wait;
-      }
+      if (each > 0) end_rows(end, each);
     }
   }
   store_sums<M, N>(tile.to, tile.pitch);

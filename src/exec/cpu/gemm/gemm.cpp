@@ -314,21 +314,6 @@ void gemm_pack_b(int64_t k, int64_t n0, int64_t n_size, const T* b, int64_t rs_b
               sizeof(T), bytes(packed + n0 * pitch) + rows.first * kernel.b_bytes);
 }
 
-void gemm_turn(int64_t rows, int64_t k, const Low* a, int64_t cs, Low* to, int64_t pitch) {
-  in_steps(k, low_group, [&](Part numbers) {
-    in_steps(rows, low_rows, [&](Part lanes) {
-      low_packs().rows_32({.used = lanes.size,
-                           .k = numbers.size,
-                           .padded = low_group,
-                           .from = a + numbers.first * cs + lanes.first,
-                           .lane_step = 1,
-                           .k_step = cs,
-                           .pitch = pitch},
-                          to + lanes.first * pitch + numbers.first);
-    });
-  });
-}
-
 template <class T>
 void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int64_t cs_a,
                  const PackedB<T>& b, float beta, float* c, int64_t rs_c, void* panel,

@@ -46,11 +46,6 @@ struct PackedRows {
 template <class T>
 void gemm_pack_b(std::int64_t k, std::int64_t n0, std::int64_t n_size, const T* b,
                  std::int64_t rs_b, std::int64_t cs_b, T* packed, PackedRows rows = {});
-// Some rows of A and some numbers of k whose columns lie side by side, `cs` apart, turned into rows
-// `pitch` apart; both begin at multiples of 32 and are filled up with zeros to such. A product that
-// reads rows where they lie then has them there for all of its tasks.
-void gemm_turn(std::int64_t rows, std::int64_t k, const Low* a, std::int64_t cs, Low* to,
-               std::int64_t pitch);
 // The part of a packed B that a product reads: rows [k0, k0 + k) of k_all, columns from n0 on,
 // which is a multiple of panel_columns. For bf16, k0 is a multiple of low_group.
 template <class T>

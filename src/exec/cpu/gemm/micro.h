@@ -93,7 +93,7 @@ struct Finish {
 // `used` lanes (rows of A, columns of B) of k numbers each, `lane_step` and `k_step` elements
 // apart, into a panel whose k is `padded`. Numbers that are missing become zeros, lanes that are
 // missing become zeros or the last one again: nobody reads their sums. Panels that are packed
-// together are `pitch` numbers of k apart, and so are rows that are turned (gemm_turn).
+// together are `pitch` numbers of k apart, and so are rows that are turned.
 struct Lanes {
   std::int64_t used = 0, k = 0, padded = 0;
   const void* from = nullptr;
@@ -191,7 +191,7 @@ struct Micro {
   bool walks = false;      // tiles know TileOut::next
   bool offsets = false;    // tiles know TileOut::offset
   bool row_major = false;  // a panel of A is its rows one after the other: a copy of them is one
-  bool turns = false;  // rows that lie across memory are turned once, for all tasks of a product
+  bool turns = false;      // gradients of filters may turn their images (images/conv.h)
   Pack pack_a = nullptr, pack_b = nullptr;  // one panel
   // Several panels together, of lanes that lie side by side: as many of the first lanes as they
   // take, and says how many. Null: each panel is packed by itself.

@@ -67,16 +67,19 @@ struct Tap {
   std::int64_t row, col;  // relative to a pixel of the source
 };
 
-// What either of two ways needs.
+// A call that may go either of two ways needs room for both.
 inline Scratch larger(const Scratch& one, const Scratch& other) {
   return {.shared = std::max(one.shared, other.shared),
           .per_thread = std::max(one.per_thread, other.per_thread)};
 }
 
 // The gradient of filters in bf16 from turned images (conv_filter_grad_turned.cpp), by the shapes
-// of the result's gradient, the images and the filters. `direct`: sums stay where they are.
-bool filter_grad_turns(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
-                       const ir::Shape& f);
+// of the result's gradient, the images and the filters: whether it can be had so, and whether that
+// is faster. `direct`: sums stay where they are.
+bool turned_filters_serve(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
+                          const ir::Shape& f);
+bool turned_filters_pay(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
+                        const ir::Shape& f);
 Scratch scratch_filter_grad_turned(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
                                    const ir::Shape& f, bool direct);
 void filter_grad_turned(const Call& call);

@@ -1,7 +1,7 @@
 // The gradient of a convolution's filters: what the taps of some pixels read is gathered and
-// multiplied with the gradient of those pixels. (For bf16 there is a way without gathering,
-// conv_filter_grad_turned.cpp.) Convention: tiles and the order of sums are
-// functions of the shapes alone.
+// multiplied with the gradient of those pixels. (For bf16 there is another way,
+// conv_filter_grad_turned.cpp.) Convention: tiles and the order of sums are functions of the shapes
+// alone.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -75,14 +75,11 @@ struct FilterTiles {
     across = ceil_div(o, columns);
     chunk_pixels = std::max<int64_t>(1, ceil_div(pixels, chunks));
   }
-  // Pixels that are gathered together, which have the same room in both types. Sums of bf16 go to
-  // memory and back between them.
-  template <class T>
-  static constexpr int64_t rows_at_once = 192 * sizeof(float) / sizeof(T);
+  static constexpr int64_t rows_at_once = 192;
   // Sums are f32 and lie in dw itself, those of the first chunk, where it is f32.
   int64_t partials(bool direct) const { return chunks - (direct ? 1 : 0); }
   std::size_t gathered() const {
-    return static_cast<std::size_t>(rows_at_once<float> * taps_in_tile * channels_in_tile);
+    return static_cast<std::size_t>(rows_at_once * taps_in_tile * channels_in_tile);
   }
 };
 
@@ -108,9 +105,10 @@ void filter_grad(const Call& call) {
   const ir::Shape &g = call.in[0].shape, &x = call.in[1].shape, &f = call.out[0].shape;
   if (call.out[0].elements() == 0) return;
   const FilterTiles t(g, f);
-  constexpr int64_t at_once = FilterTiles::rows_at_once<T>;
   const T *const dy = call.in[0].as<T>(), *const from = call.in[1].as<T>();
   const bool direct = !is_bf16(call.out[0]);
+  // Filters of one pixel read images as they lie.
+  const bool as_they_lie = t.taps == 1 && attr.stride == 1 && attr.pad == 0;
   float* const partials = call.shared_scratch<float>();
   const int64_t size = t.taps * t.c * t.o;
   const auto sums_of = [&](int64_t chunk) {
@@ -128,11 +126,18 @@ void filter_grad(const Call& call) {
       list.push_back({k / f[1] - attr.pad, k % f[1] - attr.pad});
     const int64_t begin = now.chunk * t.chunk_pixels,
                   end = std::min(t.pixels, begin + t.chunk_pixels), k = now.taps * now.c;
-    std::vector<int64_t> at(3 * at_once);
+    std::vector<int64_t> at(3 * FilterTiles::rows_at_once);
     if (begin >= end)
       for (int64_t row = 0; row < k; ++row) std::fill_n(to + row * t.o, now.n, 0.0f);
-    for (int64_t pixel = begin; pixel < end; pixel += at_once) {
-      const int64_t rows = std::min(at_once, end - pixel);
+    for (int64_t pixel = begin; pixel < end; pixel += FilterTiles::rows_at_once) {
+      const int64_t rows = std::min(FilterTiles::rows_at_once, end - pixel);
+      const T* const gradient = dy + pixel * t.o + now.n0;
+      const float beta = pixel == begin ? 0 : 1;
+      if (as_they_lie) {
+        gemm<T>(k, now.n, rows, 1, from + pixel * t.c + now.c0, 1, t.c, gradient, t.o, 1, beta, to,
+                t.o, 1, packed);
+        continue;
+      }
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t rest = (pixel + r) % (g[1] * g[2]);
         at[3 * r] = (pixel + r) / (g[1] * g[2]);
@@ -141,8 +146,7 @@ void filter_grad(const Call& call) {
       }
       gather_taps<T>({from + now.c0, x[1], x[2], x[3]}, at.data(), rows, list.data(), now.taps,
                      now.c, gathered);
-      gemm<T>(k, now.n, rows, 1, gathered, 1, k, dy + pixel * t.o + now.n0, t.o, 1,
-              pixel == begin ? 0 : 1, to, t.o, 1, packed);
+      gemm<T>(k, now.n, rows, 1, gathered, 1, k, gradient, t.o, 1, beta, to, t.o, 1, packed);
     }
   });
   if (direct && t.chunks == 1) return;
@@ -157,8 +161,9 @@ void filter_grad(const Call& call) {
 
 void fast_conv_filter_grad(const Call& call) {
   if (!is_bf16(call.in[0])) return filter_grad<float>(call);
-  const bool turns = micro_low().turns && filter_grad_turns(call.attr<ir::Conv>(), call.in[0].shape,
-                                                            call.in[1].shape, call.out[0].shape);
+  const bool turns =
+      micro_low().turns && turned_filters_pay(call.attr<ir::Conv>(), call.in[0].shape,
+                                              call.in[1].shape, call.out[0].shape);
   turns ? filter_grad_turned(call) : filter_grad<Low>(call);
 }
 Scratch scratch_conv_filter_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
@@ -171,7 +176,7 @@ Scratch scratch_conv_filter_grad(const ir::Attrs& attrs, std::span<const ir::Typ
       .per_thread = gemm_scratch_bytes + sizeof(float) * t.gathered()};
   const auto& attr = std::get<ir::Conv>(attrs);
   const ir::Shape &g = in[0].shape, &x = in[1].shape, &f = out[0].shape;
-  if (in[0].dtype != ir::DType::bf16 || !filter_grad_turns(attr, g, x, f)) return gathered;
+  if (in[0].dtype != ir::DType::bf16 || !turned_filters_pay(attr, g, x, f)) return gathered;
   return larger(gathered,
                 scratch_filter_grad_turned(attr, g, x, f, out[0].dtype != ir::DType::bf16));
 }

@@ -21,35 +21,14 @@ using std::int64_t;
 
 int64_t whole_groups(int64_t k) { return ceil_div(k, low_group) * low_group; }
 
-// Places of one side of an image among those of a turned one. A side with a stride is cut into
-// `phases`, each of which has every stride-th pixel.
+// One side of an image in its turned rows: pixels that taps read, and zeros for its borders.
 struct Side {
-  int64_t result, image, filter, stride, pad, phases, pitch;
+  int64_t result, image, filter, stride, pad;
 
-  Side(int64_t result, int64_t image, int64_t filter, int64_t stride, int64_t pad)
-      : result(result),
-        image(image),
-        filter(filter),
-        stride(stride),
-        pad(pad),
-        phases(std::min(stride, filter)),
-        // Without a stride the zeros behind one line are those in front of the next.
-        pitch(result + (stride == 1 ? std::max(pad, filter - 1 - pad) : (filter - 1) / stride)) {}
-
-  int64_t first(int64_t phase) const { return ceil_div(std::max<int64_t>(0, pad - phase), stride); }
-  // Behind the last pixel that a place of this phase has; no tap reads those further on.
-  int64_t end(int64_t phase) const {
-    const int64_t read = result + (filter - 1 - phase) / stride,
-                  there = ceil_div(image + pad - phase, stride);
-    return std::min(read, there);
-  }
-  int64_t pixel(int64_t place, int64_t phase) const { return place * stride + phase - pad; }
-  int64_t last_offset() const { return (filter - 1) / stride; }
-  bool all_there() const {
-    for (int64_t phase = 0; phase < phases; ++phase)
-      if (first(phase) >= end(phase)) return false;
-    return true;
-  }
+  // Places to the next line. The zeros behind one line are those in front of the next.
+  int64_t pitch() const { return result + std::max(pad, filter - 1 - pad); }
+  // Pixels [0, pixels()), a stride apart, are at the places from `pad` on; taps read no other.
+  int64_t pixels() const { return std::min(result + filter - 1 - pad, ceil_div(image, stride)); }
 };
 
 // How a gradient is computed this way, by its shapes.
@@ -57,99 +36,96 @@ struct TurnedFilters {
   static constexpr int64_t most_bytes = int64_t{48} << 20;  // of a group of images
   int64_t images, c, o;
   Side down, across;
-  int64_t group;   // images that are turned together
-  int64_t k, row;  // numbers of a group, and those of a turned row
+  int64_t line, image;  // numbers of a turned row that these take
+  int64_t group;        // images that are turned together
+  int64_t k, row;       // numbers of a group, and those of a row with what the last taps read
   int64_t chunk, chunks;
 
   TurnedFilters(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x, const ir::Shape& f)
       : images(g[0]),
         c(f[2]),
         o(f[3]),
-        down(g[1], x[1], f[0], attr.stride, attr.pad),
-        across(g[2], x[2], f[1], attr.stride, attr.pad) {
-    if (f[0] == 1 && f[1] == 1 && attr.stride == 1 && attr.pad == 0) {
-      // Any pixels may follow each other.
-      across = Side(g[1] * g[2], x[1] * x[2], 1, 1, 0);
-      down = Side(1, 1, 1, 1, 0);
+        down{g[1], x[1], f[0], attr.stride, attr.pad},
+        across{g[2], x[2], f[1], attr.stride, attr.pad} {
+    if (single() && attr.stride == 1 && attr.pad == 0) {  // all pixels follow each other
+      across = {g[1] * g[2], x[1] * x[2], 1, 1, 0};
+      down = {1, 1, 1, 1, 0};
     }
-    across.pitch += across.pitch % 2;  // pairs of a packed gradient begin with a line
+    line = (across.pitch() + 1) / 2 * 2;  // pairs of a packed gradient begin with a line
+    image = down.pitch() * line;
     group = std::clamp<int64_t>(most_bytes / std::max<int64_t>(1, bytes_of_image()), 1,
                                 std::max<int64_t>(1, images));
-    k = whole_groups(group * image());
-    const int64_t all = k + down.last_offset() * across.pitch + across.last_offset();
-    // An odd number of lines, so that rows below each other are in different sets of a cache.
-    row = (ceil_div(all, low_group) | 1) * low_group;
+    k = whole_groups(group * image);
+    // An odd number of cache lines, so that rows below each other are in different sets.
+    row = (ceil_div(k + offset(taps() - 1), low_group) | 1) * low_group;
     constexpr int64_t enough = 192, most_chunks = 16, shortest = 512;
-    const int64_t tiles =
-        taps() * ceil_div(c, low_rows) * std::max<int64_t>(1, ceil_div(o, panel_columns));
-    chunks = std::clamp<int64_t>(
-        std::min(ceil_div(enough, std::max<int64_t>(1, tiles)), k / shortest), 1, most_chunks);
+    const int64_t tiles = std::max<int64_t>(1, taps() * lanes() / low_rows * panels());
+    chunks = std::clamp<int64_t>(std::min(ceil_div(enough, tiles), k / shortest), 1, most_chunks);
     chunk = whole_groups(ceil_div(k, chunks));
     chunks = ceil_div(k, chunk);
   }
 
+  bool single() const { return taps() == 1; }
   int64_t taps() const { return down.filter * across.filter; }
-  int64_t planes() const { return down.phases * across.phases; }
-  int64_t image() const { return down.pitch * across.pitch; }  // numbers of an image in a row
   int64_t lanes() const { return ceil_div(c, low_rows) * low_rows; }
-  int64_t plane() const { return lanes() * row; }
-  int64_t bytes_of_image() const { return 2 * image() * (planes() * lanes() + packed_columns(o)); }
-  // Where the row of channel 0 begins for a tap.
-  int64_t offset(int64_t tap) const {
-    const int64_t i = tap / across.filter, j = tap % across.filter;
-    return (i % down.phases * across.phases + j % across.phases) * plane() +
-           i / down.stride * across.pitch + j / across.stride;
-  }
-  int64_t turned_elements() const { return planes() * plane(); }
-  int64_t packed() const { return k * packed_columns(o); }
-  int64_t sums() const { return taps() * c * o; }
-  bool serves() const {
-    return c >= 16 && o > 0 && images > 0 && down.result > 0 && across.result > 0 &&
-           down.all_there() && across.all_there() && bytes_of_image() <= most_bytes;
-  }
+  int64_t panels() const { return ceil_div(o, panel_columns); }
+  // Where a tap's numbers begin in a row.
+  int64_t offset(int64_t tap) const { return tap / across.filter * line + tap % across.filter; }
   int64_t place(int64_t image_index, int64_t y, int64_t x) const {
-    return image_index * image() + y * across.pitch + x;
+    return image_index * image + y * line + x;
+  }
+  int64_t bytes_of_image() const { return 2 * image * (lanes() + packed_columns(o)); }
+  int64_t turned_elements() const { return lanes() * row; }
+  int64_t packed_elements() const { return k * packed_columns(o); }
+  int64_t sums() const { return taps() * c * o; }
+
+  bool serves() const {
+    return (down.stride == 1 || single()) && c > 0 && o > 0 && images > 0 && down.result > 0 &&
+           across.result > 0 && bytes_of_image() <= most_bytes;
+  }
+  // Turned images go to memory and come back, the packed gradient does by half: many operations
+  // must be done with a number of either.
+  bool pays() const {
+    constexpr int64_t operations = 110;
+    return c >= 16 && taps() * c * o * down.result * across.result >=
+                          operations * (2 * lanes() + packed_columns(o)) * image;
   }
 };
 
-// Part of the images of a group, `there` of them from x on: lines [begin, end) of one phase of an
-// image, a panel of channels from `first` on.
+// A part of the images of a group, `there` of them from x on: lines [begin, end) of one image, a
+// panel of channels from `first` on.
 struct TurnPart {
   const Low* x;
-  int64_t there, image, phase, begin, end, first;
+  int64_t there, image, begin, end, first;
 };
 // Each line is followed by zeros up to the next one, the last by zeros up to the end of the row.
 void turn_lines(const TurnedFilters& t, const TurnPart& part, Low* to) {
-  const auto [x, there, image, phase, begin, end, first] = part;
-  const int64_t pr = phase / t.across.phases, pc = phase % t.across.phases, x0 = t.across.first(pc),
-                x1 = t.across.end(pc), y0 = t.down.first(pr), y1 = t.down.end(pr),
-                lanes = std::min<int64_t>(low_rows, t.c - first);
-  Low* const rows = to + phase * t.plane() + first * t.row;
+  const int64_t pixels = t.across.pixels(), lines = t.down.pixels(),
+                lanes = std::min<int64_t>(low_rows, t.c - part.first);
+  Low* const rows = to + part.first * t.row;
   const auto zeros = [&](int64_t from, int64_t until) {
-    if (from >= until) return;
     for (int64_t lane = 0; lane < low_rows; ++lane)
       std::fill(rows + lane * t.row + from, rows + lane * t.row + until, Low{0});
   };
-  if (image == 0 && begin <= y0) zeros(0, t.place(0, y0, x0));
-  for (int64_t y = std::max(begin, y0); y < std::min(end, y1); ++y) {
-    const int64_t at = t.place(image, y, x0), next = y + 1 < y1 ? t.place(image, y + 1, x0)
-                                                     : image + 1 < there
-                                                         ? t.place(image + 1, y0, x0)
-                                                         : t.row;
-    const Low* const from =
-        x +
-        ((image * t.down.image + t.down.pixel(y, pr)) * t.across.image + t.across.pixel(x0, pc)) *
-            t.c +
-        first;
+  const auto place_of = [&](int64_t image, int64_t y) {
+    return t.place(image, y + t.down.pad, t.across.pad);
+  };
+  if (part.image == 0 && part.begin == 0) zeros(0, place_of(0, 0));
+  for (int64_t y = part.begin; y < std::min(part.end, lines); ++y) {
+    const int64_t at = place_of(part.image, y),
+                  next = y + 1 < lines                 ? place_of(part.image, y + 1)
+                         : part.image + 1 < part.there ? place_of(part.image + 1, 0)
+                                                       : t.row,
+                  pixel = (part.image * t.down.image + y * t.down.stride) * t.across.image;
     low_packs().rows_32({.used = lanes,
-                         .k = x1 - x0,
-                         .padded = x1 - x0,
-                         .from = from,
+                         .k = pixels,
+                         .padded = pixels,
+                         .from = part.x + pixel * t.c + part.first,
                          .lane_step = 1,
                          .k_step = t.across.stride * t.c,
                          .pitch = t.row},
                         rows + at);
-    zeros(at + x1 - x0, next);
+    zeros(at + pixels, next);
   }
 }
 
@@ -162,7 +138,7 @@ void pack_gradient(const TurnedFilters& t, const Low* dy, int64_t there, int64_t
     for (int64_t y = 0; y < t.down.result; ++y)
       kernel.pack_b({.used = std::min(kernel.columns, t.o - j),
                      .k = t.across.result,
-                     .padded = t.across.pitch,
+                     .padded = t.line,
                      .from = dy + (image * t.down.result + y) * t.across.result * t.o + j,
                      .lane_step = 1,
                      .k_step = t.o},
@@ -180,7 +156,7 @@ struct SharedParts {
       : partials(sizeof(float) *
                  static_cast<std::size_t>((t.chunks - (direct ? 1 : 0)) * t.sums())),
         turned(sizeof(Low) * static_cast<std::size_t>(t.turned_elements())),
-        packed(sizeof(Low) * static_cast<std::size_t>(t.packed())) {
+        packed(sizeof(Low) * static_cast<std::size_t>(t.packed_elements())) {
     partials = (partials + 63) / 64 * 64;
   }
   std::size_t all() const { return partials + turned + packed; }
@@ -188,9 +164,14 @@ struct SharedParts {
 
 }  // namespace
 
-bool filter_grad_turns(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
-                       const ir::Shape& f) {
+bool turned_filters_serve(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
+                          const ir::Shape& f) {
   return TurnedFilters(attr, g, x, f).serves();
+}
+bool turned_filters_pay(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
+                        const ir::Shape& f) {
+  const TurnedFilters t(attr, g, x, f);
+  return t.serves() && t.pays();
 }
 Scratch scratch_filter_grad_turned(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
                                    const ir::Shape& f, bool direct) {
@@ -216,11 +197,9 @@ void filter_grad_turned(const Call& call) {
   const int64_t down = ceil_div(t.c, tile.rows), across = ceil_div(t.o, tile.columns);
   for (int64_t begin = 0; begin < t.images; begin += t.group) {
     const int64_t there = std::min(t.group, t.images - begin);
-    // A task turns or packs a few tens of KB.
-    constexpr int64_t lines = 8;
-    const int64_t strips = ceil_div(t.down.pitch + 1, lines), blocks = t.lanes() / low_rows,
-                  turns = there * t.planes() * strips * blocks,
-                  panels = ceil_div(t.o, panel_columns);
+    constexpr int64_t lines = 8;  // that a task turns
+    const int64_t strips = ceil_div(t.down.pixels(), lines), blocks = t.lanes() / low_rows,
+                  turns = there * strips * blocks, panels = t.panels();
     const Low *const images = call.in[1].as<Low>() + begin * x[1] * x[2] * x[3],
                      *const gradient = call.in[0].as<Low>() + begin * g[1] * g[2] * g[3];
     call.pool.parallel_for(turns + panels * there, [&](int64_t task, int) {
@@ -229,14 +208,11 @@ void filter_grad_turned(const Call& call) {
         return pack_gradient(t, gradient, there, task / panels, task % panels * panel_columns,
                              packed);
       }
-      const int64_t block = task % blocks, strip = task / blocks % strips,
-                    phase = task / blocks / strips % t.planes(),
-                    image = task / blocks / strips / t.planes();
+      const int64_t block = task % blocks, strip = task / blocks % strips;
       turn_lines(t,
                  {.x = images,
                   .there = there,
-                  .image = image,
-                  .phase = phase,
+                  .image = task / blocks / strips,
                   .begin = strip * lines,
                   .end = (strip + 1) * lines,
                   .first = block * low_rows},
