@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 
 #include "exec/cpu/gemm/micro.h"
@@ -17,10 +19,40 @@ namespace tessera::exec::cpu {
 
 inline bool is_bf16(const Tensor& t) { return t.dtype == ir::DType::bf16; }
 
+// Those that are there, one of which is.
+inline bool all_bf16(std::initializer_list<Tensor> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [](const Tensor& t) { return !t || is_bf16(t); });
+}
 inline bool any_bf16(std::span<const ir::Type> in, std::span<const ir::Type> out) {
   const auto low = [](const ir::Type& type) { return type.dtype == ir::DType::bf16; };
   return std::any_of(in.begin(), in.end(), low) || std::any_of(out.begin(), out.end(), low);
 }
+
+// Numbers of f32 or bf16; absent: null.
+struct Numbers {
+  void* data = nullptr;
+  bool low = false;
+
+  Numbers() = default;
+  explicit Numbers(float* wide) : data(wide) {}
+  Numbers(const Tensor& t, std::int64_t begin)
+      : data(!t           ? nullptr
+             : is_bf16(t) ? static_cast<void*>(t.as<Low>() + begin)
+                          : static_cast<void*>(t.as<float>() + begin)),
+        low(t && is_bf16(t)) {}
+  // The same from number i on.
+  Numbers from(std::int64_t i) const {
+    Numbers rest = *this;
+    if (data != nullptr) rest.data = static_cast<std::byte*>(data) + i * (low ? 2 : 4);
+    return rest;
+  }
+  explicit operator bool() const { return data != nullptr; }
+  template <class T>
+  T* at(std::int64_t i) const {
+    return static_cast<T*>(data) + i;
+  }
+};
 
 // Elements [begin, begin + n) as f32: where they lie, or widened into `room`.
 inline const float* wide(const Tensor& x, std::int64_t begin, std::int64_t n, float* room) {

@@ -1,4 +1,4 @@
-// Batch norm; sums are f32 or wider, and runs of bf16 rows pass through a buffer of their thread.
+// Batch norm; images are f32 or bf16 in memory and f32 in registers, sums are f32 or wider.
 // The batch is rows of channels, cut into blocks by shape. Sums are f32 over 32 rows at most, then
 // double, in order: what is normalised by them decides which ReLUs are open. Convention:
 // coefficients per group and channel are worked out once, so that the passes over the images are
@@ -16,59 +16,61 @@
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
-#include "exec/cpu/images/column_pair-inl.h"
+#include "exec/cpu/images/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
 
-void moments_block(const float* x, const float* shift, int64_t rows, int64_t c, float* sum,
-                   float* squares) {
-  const F32 d;
-  const auto term = [&](int64_t row, int64_t at, V& s, V& q) HWY_ATTR {
-    const V v = hn::Sub(hn::LoadU(d, x + row * c + at), hn::LoadU(d, shift + at));
-    s = hn::Add(s, v);
-    q = hn::MulAdd(v, v, q);
-  };
-  for (int64_t at = column_pairs(rows, c, sum, squares, term); at < c; ++at) {
-    sum[at] = squares[at] = 0;
-    for (int64_t row = 0; row < rows; ++row) {
-      const float v = x[row * c + at] - shift[at];
-      sum[at] += v;
-      squares[at] += v * v;
-    }
-  }
+template <class T>
+HWY_NOINLINE void moments_of(const T* x, const float* shift, int64_t rows, int64_t c, float* sum,
+                             float* squares) {
+  const int64_t ahead = ahead_of(c);
+  sum_rows(rows, c, sum, squares,
+           [&](int64_t row, auto count, int64_t i, auto where, Two& s, Two& q) TESSERA_ROW_ATTR {
+             const Two from = load_two(where, shift + i);
+             for (int r = 0; r < count; ++r) {
+               const Two v = load_and_fetch(where, x + (row + r) * c + i, ahead) - from;
+               s = s + v;
+               q = mul_add(v, v, q);
+             }
+           });
+}
+void moments_rows(const Numbers& x, const float* shift, int64_t rows, int64_t c, float* sum,
+                  float* squares) {
+  x.low ? moments_of(x.at<Low>(0), shift, rows, c, sum, squares)
+        : moments_of(x.at<float>(0), shift, rows, c, sum, squares);
 }
 
-// y = (x - mean) scale + bias (+ what is added), then relu where it is asked for. Comparing keeps a
-// NaN.
-void apply_block(const float* x, const float* mean, const float* scale, const float* bias,
-                 Added added, bool relu, float* y, int64_t rows, int64_t c) {
-  const F32 d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t row = 0; row < rows; ++row, x += c, y += c) {
-    int64_t i = 0;
-    for (; i + lanes <= c; i += lanes) {
-      V v = hn::MulAdd(hn::Sub(hn::LoadU(d, x + i), hn::LoadU(d, mean + i)),
-                       hn::LoadU(d, scale + i), hn::LoadU(d, bias + i));
-      if (added.values) {
-        V more = hn::LoadU(d, added.values + i);
-        if (added.mean)
-          more = hn::MulAdd(hn::Sub(more, hn::LoadU(d, added.mean + i)),
-                            hn::LoadU(d, added.scale + i), hn::LoadU(d, added.bias + i));
-        v = hn::Add(v, more);
+template <bool machine, class T>
+HWY_NOINLINE void apply_of(const NormPass& n) {
+  const T *const x = n.x.at<T>(0), *const more = n.added.values.at<T>(0);
+  T* const y = n.y.at<T>(0);
+  const int64_t ahead = ahead_of(n.c);
+  in_rows(n.rows, n.c, [&](int64_t row, auto count, int64_t i, auto where) TESSERA_ROW_ATTR {
+    const Two mean = load_two(where, n.mean + i), scale = load_two(where, n.scale + i),
+              bias = load_two(where, n.bias + i);
+    Two mean2 = two_zeros(), scale2 = mean2, bias2 = mean2;
+    if (n.added.mean) {
+      mean2 = load_two(where, n.added.mean + i);
+      scale2 = load_two(where, n.added.scale + i);
+      bias2 = load_two(where, n.added.bias + i);
+    }
+    for (int r = 0; r < count; ++r) {
+      const int64_t at = (row + r) * n.c + i;
+      Two v = mul_add(load_and_fetch(where, x + at, ahead) - mean, scale, bias);
+      if (more) {
+        const Two a = load_and_fetch(where, more + at, ahead);
+        v = v + (n.added.mean ? mul_add(a - mean2, scale2, bias2) : a);
       }
-      if (relu) v = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(d)), v);
-      hn::StoreU(v, d, y + i);
+      store_two<machine>(where, n.relu ? relu_of(v) : v, y + at);
     }
-    for (; i < c; ++i) {
-      float v = std::fma(x[i] - mean[i], scale[i], bias[i]);
-      if (added.values)
-        v += added.mean ? std::fma(added.values[i] - added.mean[i], added.scale[i], added.bias[i])
-                        : added.values[i];
-      y[i] = relu && v < 0 ? 0.0f : v;
-    }
-    if (added.values) added.values += c;
-  }
+  });
+}
+void apply_rows(const NormPass& n) {
+  n.x.low ? apply_of<false, Low>(n) : apply_of<false, float>(n);
+}
+void apply_rows_rounding(const NormPass& n) {
+  n.x.low ? apply_of<rounds_by_instruction, Low>(n) : apply_of<false, float>(n);
 }
 
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
@@ -77,25 +79,34 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tessera::exec::cpu {
 
-HWY_EXPORT(moments_block);
-HWY_EXPORT(apply_block);
+HWY_EXPORT(moments_rows);
+HWY_EXPORT(apply_rows);
+HWY_EXPORT(apply_rows_rounding);
+
+static void apply(const NormPass& n) {
+  static const bool rounds = machine_round() != nullptr;
+  if (rounds)
+    HWY_DYNAMIC_DISPATCH(apply_rows_rounding)(n);
+  else
+    HWY_DYNAMIC_DISPATCH(apply_rows)(n);
+}
 
 void fast_moments(const Call& call) {
   const Blocks blocks(call.in[0].shape, call.attr<ir::BatchNorm>().groups);
   const float* shift = call.in[1].as<float>();
   float* const partials = call.shared_scratch<float>();
-  blocks.for_each_run(
-      call.pool, [&](int64_t group, int64_t number, int64_t row, int64_t rows, int thread) {
-        float* const to = blocks.sums_of(partials, group, number);
-        RunOf run(call, blocks, row, rows, thread);
-        HWY_DYNAMIC_DISPATCH(moments_block)
-        (run.read(call.in[0]), shift, rows, blocks.channels, to, to + blocks.channels);
-      });
+  blocks.for_each_run(call.pool,
+                      [&](int64_t group, int64_t number, int64_t row, int64_t rows, int) {
+                        float* const to = blocks.sums_of(partials, group, number);
+                        HWY_DYNAMIC_DISPATCH(moments_rows)
+                        (Numbers(call.in[0], row * blocks.channels), shift, rows, blocks.channels,
+                         to, to + blocks.channels);
+                      });
   add_runs(call.pool, blocks, partials, call.out[0], call.out[1], [](int64_t) { return 1.0; });
 }
 Scratch scratch_moments(const ir::Attrs& attrs, std::span<const ir::Type> in,
                         std::span<const ir::Type>) {
-  return with_room(partials_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups), in, {}, 1);
+  return partials_of(in[0].shape, std::get<ir::BatchNorm>(attrs).groups);
 }
 
 // Mean and factor by group and channel of the norm whose operands begin with in[6 k].
@@ -130,23 +141,30 @@ void fast_batch_norm(const Call& call) {
   if (two) coefficients(call, blocks, 1, mean2, scale2);
   const float* bias = call.in[5].as<float>();
   if (!call.out[0]) return;
-  blocks.for_each_run(
-      call.pool, [&](int64_t group, int64_t, int64_t row, int64_t rows, int thread) {
-        const int64_t of = group * blocks.channels;
-        RunOf run(call, blocks, row, rows, thread);
-        Added added;
-        if (call.in.size() > 6) added.values = run.read(call.in[6]);
-        if (two) {
-          added.mean = mean2 + of;
-          added.scale = scale2 + of;
-          added.bias = call.in[11].as<float>();
-        }
-        const float* const x = run.read(call.in[0]);
-        float* const y = run.write(call.out[0]);
-        HWY_DYNAMIC_DISPATCH(apply_block)
-        (x, mean + of, scale + of, bias, added, attr.relu, y, rows, blocks.channels);
-        run.done(call.out[0], y);
-      });
+  const Tensor more = call.in.size() > 6 ? call.in[6] : Tensor{};
+  const bool low = all_bf16({call.in[0], more, call.out[0]});
+  blocks.for_each_run(call.pool,
+                      [&](int64_t group, int64_t, int64_t row, int64_t rows, int thread) {
+                        const int64_t of = group * blocks.channels;
+                        RunOf run(call, blocks, low, row, rows, thread);
+                        Added added{.values = run.read(more)};
+                        if (two) {
+                          added.mean = mean2 + of;
+                          added.scale = scale2 + of;
+                          added.bias = call.in[11].as<float>();
+                        }
+                        const NormPass pass{.x = run.read(call.in[0]),
+                                            .y = run.write(call.out[0]),
+                                            .mean = mean + of,
+                                            .scale = scale + of,
+                                            .bias = bias,
+                                            .added = added,
+                                            .relu = attr.relu,
+                                            .rows = rows,
+                                            .c = blocks.channels};
+                        apply(pass);
+                        run.done(call.out[0], pass.y);
+                      });
 }
 Scratch scratch_batch_norm(const ir::Attrs& attrs, std::span<const ir::Type> in,
                            std::span<const ir::Type> out) {
@@ -167,13 +185,20 @@ void fast_batch_norm_fixed(const Call& call) {
     scale[c] = static_cast<float>(static_cast<double>(call.in[3].as<float>()[c]) /
                                   std::sqrt(static_cast<double>(call.in[2].as<float>()[c]) + eps));
   const float *mean = call.in[1].as<float>(), *bias = call.in[4].as<float>();
+  const bool low = all_bf16({call.in[0], call.out[0]});
   blocks.for_each_run(call.pool, [&](int64_t, int64_t, int64_t row, int64_t rows, int thread) {
-    RunOf run(call, blocks, row, rows, thread);
-    const float* const x = run.read(call.in[0]);
-    float* const y = run.write(call.out[0]);
-    HWY_DYNAMIC_DISPATCH(apply_block)
-    (x, mean, scale, bias, Added{}, false, y, rows, blocks.channels);
-    run.done(call.out[0], y);
+    RunOf run(call, blocks, low, row, rows, thread);
+    const NormPass pass{.x = run.read(call.in[0]),
+                        .y = run.write(call.out[0]),
+                        .mean = mean,
+                        .scale = scale,
+                        .bias = bias,
+                        .added = {},
+                        .relu = false,
+                        .rows = rows,
+                        .c = blocks.channels};
+    apply(pass);
+    run.done(call.out[0], pass.y);
   });
 }
 Scratch scratch_batch_norm_fixed(const ir::Attrs&, std::span<const ir::Type> in,

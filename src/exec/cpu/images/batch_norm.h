@@ -63,7 +63,7 @@ struct Blocks {
   }
 };
 
-// Room of a thread for a run of rows of several tensors, where any of them is bf16.
+// Room of a thread for a run of rows of several tensors, where some of them are bf16.
 inline Scratch with_room(Scratch scratch, std::span<const ir::Type> in,
                          std::span<const ir::Type> out, std::int64_t tensors) {
   if (any_bf16(in, out))
@@ -71,38 +71,77 @@ inline Scratch with_room(Scratch scratch, std::span<const ir::Type> in,
         sizeof(float) * static_cast<std::size_t>(tensors * Blocks::run * in[0].shape.back());
   return scratch;
 }
-// A run of rows of tensor after tensor: f32 where it lies, or in the room of the thread.
+// A run of rows of several tensors for one kernel: where they lie if all of them are bf16, or all
+// f32; in a mixture those of bf16 are widened into the room of the thread, and rounded from there.
 class RunOf {
  public:
-  RunOf(const Call& call, const Blocks& blocks, std::int64_t row, std::int64_t rows, int thread)
-      : room_(call.scratch_of<float>(thread)),
+  RunOf(const Call& call, const Blocks& blocks, bool all_low, std::int64_t row, std::int64_t rows,
+        int thread)
+      : all_low_(all_low),
+        room_(call.scratch_of<float>(thread)),
         at_(row * blocks.channels),
         size_(rows * blocks.channels),
         step_(Blocks::run * blocks.channels) {}
-  const float* read(const Tensor& x) {
-    if (!x) return nullptr;
-    return wide(x, at_, size_, is_bf16(x) ? take() : nullptr);
+  Numbers read(const Tensor& x) {
+    Numbers out(x, at_);
+    if (!passes(x)) return out;
+    out = Numbers(take());
+    widen_bf16(x.as<Low>() + at_, out.at<float>(0), size_);
+    return out;
   }
-  float* write(const Tensor& y) {
-    if (!y) return nullptr;
-    return room_for(y, at_, is_bf16(y) ? take() : nullptr);
+  Numbers write(const Tensor& y) { return passes(y) ? Numbers(take()) : Numbers(y, at_); }
+  void done(const Tensor& y, const Numbers& values) const {
+    if (passes(y)) round_to_bf16(values.at<float>(0), y.as<Low>() + at_, size_);
   }
-  void done(const Tensor& y, const float* values) const { give(y, at_, size_, values); }
 
  private:
+  bool passes(const Tensor& t) const { return t && is_bf16(t) && !all_low_; }
   float* take() { return std::exchange(room_, room_ + step_); }
+  bool all_low_;
   float* room_;
   std::int64_t at_, size_, step_;
 };
 
 // The addend of a norm: nothing, values, or with a mean the norm of these values.
 struct Added {
-  const float *values = nullptr, *mean = nullptr, *scale = nullptr, *bias = nullptr;
+  Numbers values{};
+  const float *mean = nullptr, *scale = nullptr, *bias = nullptr;
+};
+// y = (x - mean) scale + bias (+ what is added), then relu where it is asked for. Numbers of a pass
+// over rows are all of one type.
+struct NormPass {
+  Numbers x, y;
+  const float *mean, *scale, *bias;
+  Added added;
+  bool relu;
+  std::int64_t rows, c;
 };
 
 // The ReLU behind a norm is open where (x - mean) scale + bias > 0. Null: there is none.
 struct Behind {
   const float *scale = nullptr, *bias = nullptr;
+};
+// Sums of dy, and of dy (x - mean).
+struct GradSums {
+  Numbers dy, x;
+  const float* mean;
+  Behind relu;
+  float *sum, *product;
+  std::int64_t rows, c;
+};
+// dx = scale (dy - k1 - (x - mean) k2)
+struct GradPass {
+  Numbers dy, x, dx;
+  const float *mean, *scale, *k1, *k2;
+  Behind relu;
+  std::int64_t rows, c;
+};
+// dz = g (+ h) where y > 0; sums of dz, and of dz (x - mean). dz may lie over g or h, or be absent.
+struct ReluSums {
+  Numbers y, g, h, x, dz;
+  const float* mean;
+  float *sum, *product;
+  std::int64_t rows, c;
 };
 
 inline double count_of(const ir::BatchNorm& attr, std::int64_t group) {

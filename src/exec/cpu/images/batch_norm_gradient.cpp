@@ -1,4 +1,4 @@
-// The gradient of batch norm in f32, and of a ReLU behind it. Convention: as batch_norm.cpp. Where
+// The gradient of batch norm, and of a ReLU behind it. Convention: as batch_norm.cpp. Where
 // only the norm is in front of a ReLU, it is worked out again, by the multiply-add that made it.
 #include "exec/cpu/images/batch_norm.h"
 
@@ -12,91 +12,97 @@
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
 #include "hwy/highway.h"
 
-#include "exec/cpu/images/column_pair-inl.h"
+#include "exec/cpu/images/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
 
-// g where the ReLU is open; `centred`: x - mean.
-HWY_INLINE V through(const Behind& relu, int64_t at, V centred, V g) {
-  const F32 d;
-  const V norm = hn::MulAdd(centred, hn::LoadU(d, relu.scale + at), hn::LoadU(d, relu.bias + at));
-  return hn::IfThenElseZero(hn::Gt(norm, hn::Zero(d)), g);
+// What a ReLU behind a norm lets through at some channels.
+class Gate {
+ public:
+  template <class Where>
+  HWY_INLINE Gate(const Behind& relu, int64_t i, Where where)
+      : there_(relu.scale != nullptr), scale_(two_zeros()), bias_(two_zeros()) {
+    if (!there_) return;
+    scale_ = load_two(where, relu.scale + i);
+    bias_ = load_two(where, relu.bias + i);
+  }
+  // `centred`: x - mean.
+  HWY_INLINE Two through(Two centred, Two g) const {
+    return there_ ? where_positive(mul_add(centred, scale_, bias_), g) : g;
+  }
+
+ private:
+  bool there_;
+  Two scale_, bias_;
+};
+
+template <class T>
+HWY_NOINLINE void grad_sums_of(const GradSums& n) {
+  const T *const dy = n.dy.at<T>(0), *const x = n.x.at<T>(0);
+  const int64_t ahead = ahead_of(n.c);
+  sum_rows(n.rows, n.c, n.sum, n.product,
+           [&](int64_t row, auto count, int64_t i, auto where, Two& s, Two& p) TESSERA_ROW_ATTR {
+             const Two mean = load_two(where, n.mean + i);
+             const Gate relu(n.relu, i, where);
+             for (int r = 0; r < count; ++r) {
+               const int64_t at = (row + r) * n.c + i;
+               const Two centred = load_and_fetch(where, x + at, ahead) - mean,
+                         g = relu.through(centred, load_and_fetch(where, dy + at, ahead));
+               s = s + g;
+               p = mul_add(g, centred, p);
+             }
+           });
 }
-inline float through(const Behind& relu, int64_t at, float centred, float g) {
-  return std::fma(centred, relu.scale[at], relu.bias[at]) > 0 ? g : 0.0f;
+void grad_sums_rows(const GradSums& n) { n.x.low ? grad_sums_of<Low>(n) : grad_sums_of<float>(n); }
+
+template <bool machine, class T>
+HWY_NOINLINE void grad_of(const GradPass& n) {
+  const T *const dy = n.dy.at<T>(0), *const x = n.x.at<T>(0);
+  T* const dx = n.dx.at<T>(0);
+  const int64_t ahead = ahead_of(n.c);
+  in_rows(n.rows, n.c, [&](int64_t row, auto count, int64_t i, auto where) TESSERA_ROW_ATTR {
+    const Two mean = load_two(where, n.mean + i), scale = load_two(where, n.scale + i),
+              k1 = load_two(where, n.k1 + i), k2 = load_two(where, n.k2 + i);
+    const Gate relu(n.relu, i, where);
+    for (int r = 0; r < count; ++r) {
+      const int64_t at = (row + r) * n.c + i;
+      const Two centred = load_and_fetch(where, x + at, ahead) - mean,
+                g = relu.through(centred, load_and_fetch(where, dy + at, ahead));
+      store_two<machine>(where, neg_mul_add(centred, k2, g - k1) * scale, dx + at);
+    }
+  });
+}
+void grad_rows(const GradPass& n) { n.x.low ? grad_of<false, Low>(n) : grad_of<false, float>(n); }
+void grad_rows_rounding(const GradPass& n) {
+  n.x.low ? grad_of<rounds_by_instruction, Low>(n) : grad_of<false, float>(n);
 }
 
-// sum of dy, and of dy (x - mean)
-void grad_sums_block(const float* dy, const float* x, const float* mean, Behind relu, int64_t rows,
-                     int64_t c, float* sum, float* product) {
-  const F32 d;
-  const auto term = [&](int64_t row, int64_t at, V& s, V& p) HWY_ATTR {
-    const V centred = hn::Sub(hn::LoadU(d, x + row * c + at), hn::LoadU(d, mean + at));
-    V g = hn::LoadU(d, dy + row * c + at);
-    if (relu.scale) g = through(relu, at, centred, g);
-    s = hn::Add(s, g);
-    p = hn::MulAdd(g, centred, p);
-  };
-  for (int64_t at = row_pairs(rows, c, sum, product, term); at < c; ++at) {
-    sum[at] = product[at] = 0;
-    for (int64_t row = 0; row < rows; ++row) {
-      const float centred = x[row * c + at] - mean[at];
-      float g = dy[row * c + at];
-      if (relu.scale) g = through(relu, at, centred, g);
-      sum[at] += g;
-      product[at] += g * centred;
-    }
-  }
+template <bool machine, class T>
+HWY_NOINLINE void relu_sums_of(const ReluSums& n) {
+  const T *const y = n.y.at<T>(0), *const g = n.g.at<T>(0), *const h = n.h.at<T>(0),
+                 *const x = n.x.at<T>(0);
+  T* const dz = n.dz.at<T>(0);
+  const int64_t ahead = ahead_of(n.c);
+  sum_rows(n.rows, n.c, n.sum, n.product,
+           [&](int64_t row, auto count, int64_t i, auto where, Two& s, Two& p) TESSERA_ROW_ATTR {
+             const Two mean = load_two(where, n.mean + i);
+             for (int r = 0; r < count; ++r) {
+               const int64_t at = (row + r) * n.c + i;
+               Two v = load_and_fetch(where, g + at, ahead);
+               if (h) v = v + load_and_fetch(where, h + at, ahead);
+               v = where_positive(load_and_fetch(where, y + at, ahead), v);
+               if (dz) store_two<machine>(where, v, dz + at);
+               s = s + v;
+               p = mul_add(v, load_and_fetch(where, x + at, ahead) - mean, p);
+             }
+           });
 }
-
-// dx = scale (dy - k1 - (x - mean) k2)
-void grad_block(const float* dy, const float* x, const float* mean, Behind relu, const float* scale,
-                const float* k1, const float* k2, float* dx, int64_t rows, int64_t c) {
-  const F32 d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t row = 0; row < rows; ++row, dy += c, x += c, dx += c) {
-    int64_t i = 0;
-    for (; i + lanes <= c; i += lanes) {
-      const V centred = hn::Sub(hn::LoadU(d, x + i), hn::LoadU(d, mean + i));
-      V g = hn::LoadU(d, dy + i);
-      if (relu.scale) g = through(relu, i, centred, g);
-      const V v = hn::NegMulAdd(centred, hn::LoadU(d, k2 + i), hn::Sub(g, hn::LoadU(d, k1 + i)));
-      hn::StoreU(hn::Mul(v, hn::LoadU(d, scale + i)), d, dx + i);
-    }
-    for (; i < c; ++i) {
-      const float centred = x[i] - mean[i];
-      const float g = relu.scale ? through(relu, i, centred, dy[i]) : dy[i];
-      dx[i] = scale[i] * std::fma(-centred, k2[i], g - k1[i]);
-    }
-  }
+void relu_sums_rows(const ReluSums& n) {
+  n.x.low ? relu_sums_of<false, Low>(n) : relu_sums_of<false, float>(n);
 }
-
-// dz = g (+ h) where y > 0; sum of dz, and of dz (x - mean). dz may lie over g or h; null: nobody
-// reads it.
-void relu_sums_block(const float* y, const float* g, const float* h, const float* x,
-                     const float* mean, float* dz, int64_t rows, int64_t c, float* sum,
-                     float* product) {
-  const F32 d;
-  const auto term = [&](int64_t row, int64_t at, V& s, V& p) HWY_ATTR {
-    const int64_t i = row * c + at;
-    V v = hn::LoadU(d, g + i);
-    if (h) v = hn::Add(v, hn::LoadU(d, h + i));
-    v = hn::IfThenElseZero(hn::Gt(hn::LoadU(d, y + i), hn::Zero(d)), v);
-    if (dz) hn::StoreU(v, d, dz + i);
-    s = hn::Add(s, v);
-    p = hn::MulAdd(v, hn::Sub(hn::LoadU(d, x + i), hn::LoadU(d, mean + at)), p);
-  };
-  for (int64_t at = row_pairs(rows, c, sum, product, term); at < c; ++at) {
-    sum[at] = product[at] = 0;
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t i = row * c + at;
-      const float all = h ? g[i] + h[i] : g[i], v = y[i] > 0 ? all : 0.0f;
-      if (dz) dz[i] = v;
-      sum[at] += v;
-      product[at] += v * (x[i] - mean[at]);
-    }
-  }
+void relu_sums_rows_rounding(const ReluSums& n) {
+  n.x.low ? relu_sums_of<rounds_by_instruction, Low>(n) : relu_sums_of<false, float>(n);
 }
 
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
@@ -105,11 +111,18 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tessera::exec::cpu {
 
-HWY_EXPORT(grad_sums_block);
-HWY_EXPORT(grad_block);
-HWY_EXPORT(relu_sums_block);
+HWY_EXPORT(grad_sums_rows);
+HWY_EXPORT(grad_rows);
+HWY_EXPORT(grad_rows_rounding);
+HWY_EXPORT(relu_sums_rows);
+HWY_EXPORT(relu_sums_rows_rounding);
 
 namespace {
+
+bool rounds() {
+  static const bool machine = machine_round() != nullptr;
+  return machine;
+}
 
 // The factor of the norm, by group and channel, as batch_norm worked it out.
 void scale_of(const Blocks& blocks, const float* rstd, const float* gain, float* scale) {
@@ -126,15 +139,22 @@ void fast_batch_norm_sums(const Call& call) {
   float* const scale = call.shared_scratch<float>();
   float* const partials = scale + (relu ? blocks.sums() : 0);
   if (relu) scale_of(blocks, rstd, call.in[4].as<float>(), scale);
+  const bool low = all_bf16({call.in[0], call.in[1]});
   blocks.for_each_run(
       call.pool, [&](int64_t group, int64_t number, int64_t row, int64_t rows, int thread) {
         const int64_t of = group * blocks.channels;
         float* const to = blocks.sums_of(partials, group, number);
         const Behind behind = relu ? Behind{scale + of, call.in[5].as<float>()} : Behind{};
-        RunOf run(call, blocks, row, rows, thread);
-        const float *const dy = run.read(call.in[0]), *const x = run.read(call.in[1]);
-        HWY_DYNAMIC_DISPATCH(grad_sums_block)
-        (dy, x, mean + of, behind, rows, blocks.channels, to, to + blocks.channels);
+        RunOf run(call, blocks, low, row, rows, thread);
+        HWY_DYNAMIC_DISPATCH(grad_sums_rows)
+        ({.dy = run.read(call.in[0]),
+          .x = run.read(call.in[1]),
+          .mean = mean + of,
+          .relu = behind,
+          .sum = to,
+          .product = to + blocks.channels,
+          .rows = rows,
+          .c = blocks.channels});
       });
   add_runs(call.pool, blocks, partials, call.out[0], call.out[1],
            [&](int64_t i) { return static_cast<double>(rstd[i]); });
@@ -162,16 +182,27 @@ void fast_batch_norm_grad(const Call& call) {
       k2[i] = static_cast<float>(static_cast<double>(call.in[6].as<float>()[i]) / n * rstd);
     }
   }
+  const bool low = all_bf16({call.in[0], call.in[1], call.out[0]});
   blocks.for_each_run(
       call.pool, [&](int64_t group, int64_t, int64_t row, int64_t rows, int thread) {
         const int64_t of = group * blocks.channels;
         const Behind behind = attr.relu ? Behind{scale + of, call.in[7].as<float>()} : Behind{};
-        RunOf run(call, blocks, row, rows, thread);
-        const float *const dy = run.read(call.in[0]), *const x = run.read(call.in[1]);
-        float* const dx = run.write(call.out[0]);
-        HWY_DYNAMIC_DISPATCH(grad_block)
-        (dy, x, mean + of, behind, scale + of, k1 + of, k2 + of, dx, rows, blocks.channels);
-        run.done(call.out[0], dx);
+        RunOf run(call, blocks, low, row, rows, thread);
+        const GradPass pass{.dy = run.read(call.in[0]),
+                            .x = run.read(call.in[1]),
+                            .dx = run.write(call.out[0]),
+                            .mean = mean + of,
+                            .scale = scale + of,
+                            .k1 = k1 + of,
+                            .k2 = k2 + of,
+                            .relu = behind,
+                            .rows = rows,
+                            .c = blocks.channels};
+        if (rounds())
+          HWY_DYNAMIC_DISPATCH(grad_rows_rounding)(pass);
+        else
+          HWY_DYNAMIC_DISPATCH(grad_rows)(pass);
+        run.done(call.out[0], pass.dx);
       });
 }
 Scratch scratch_batch_norm_grad(const ir::Attrs& attrs, std::span<const ir::Type> in,
@@ -188,18 +219,27 @@ void fast_relu_grad_sums(const Call& call) {
   const auto sums = [&](std::size_t first, const Tensor& dz, const Tensor& sum,
                         const Tensor& product) {
     const float *mean = call.in[first + 1].as<float>(), *rstd = call.in[first + 2].as<float>();
-    blocks.for_each_run(
-        call.pool, [&](int64_t group, int64_t number, int64_t row, int64_t rows, int thread) {
-          float* const to = blocks.sums_of(partials, group, number);
-          RunOf run(call, blocks, row, rows, thread);
-          const float *const y = run.read(call.in[0]), *const g = run.read(call.in[1]),
-                             *const more = run.read(h), *const x = run.read(call.in[first]);
-          float* const out = run.write(dz);
-          HWY_DYNAMIC_DISPATCH(relu_sums_block)
-          (y, g, more, x, mean + group * blocks.channels, out, rows, blocks.channels, to,
-           to + blocks.channels);
-          run.done(dz, out);
-        });
+    const bool low = all_bf16({call.in[0], call.in[1], h, call.in[first], dz});
+    blocks.for_each_run(call.pool,
+                        [&](int64_t group, int64_t number, int64_t row, int64_t rows, int thread) {
+                          float* const to = blocks.sums_of(partials, group, number);
+                          RunOf run(call, blocks, low, row, rows, thread);
+                          const ReluSums pass{.y = run.read(call.in[0]),
+                                              .g = run.read(call.in[1]),
+                                              .h = run.read(h),
+                                              .x = run.read(call.in[first]),
+                                              .dz = run.write(dz),
+                                              .mean = mean + group * blocks.channels,
+                                              .sum = to,
+                                              .product = to + blocks.channels,
+                                              .rows = rows,
+                                              .c = blocks.channels};
+                          if (rounds())
+                            HWY_DYNAMIC_DISPATCH(relu_sums_rows_rounding)(pass);
+                          else
+                            HWY_DYNAMIC_DISPATCH(relu_sums_rows)(pass);
+                          run.done(dz, pass.dz);
+                        });
     add_runs(call.pool, blocks, partials, sum, product,
              [&](int64_t i) { return static_cast<double>(rstd[i]); });
   };

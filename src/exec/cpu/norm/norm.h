@@ -18,30 +18,6 @@ inline std::int64_t rows_of(const Tensor& x) {
   return row_size(x.shape) == 0 ? 0 : x.elements() / row_size(x.shape);
 }
 
-// Numbers of f32 or bf16; absent: null.
-struct Numbers {
-  void* data = nullptr;
-  bool low = false;
-
-  Numbers() = default;
-  Numbers(const Tensor& t, std::int64_t begin)
-      : data(!t           ? nullptr
-             : is_bf16(t) ? static_cast<void*>(t.as<Low>() + begin)
-                          : static_cast<void*>(t.as<float>() + begin)),
-        low(t && is_bf16(t)) {}
-  // The same from number i on.
-  Numbers from(std::int64_t i) const {
-    Numbers rest = *this;
-    if (data != nullptr) rest.data = static_cast<std::byte*>(data) + i * (low ? 2 : 4);
-    return rest;
-  }
-  explicit operator bool() const { return data != nullptr; }
-  template <class T>
-  T* at(std::int64_t i) const {
-    return static_cast<T*>(data) + i;
-  }
-};
-
 // Rows of a norm; r, s, y, mean and rstd may be absent. `room` holds a block of sums x + r where s
 // is not f32. Where `bytes` is given y becomes that instead, times `inverse`.
 struct NormRows {
