@@ -84,11 +84,14 @@ std::map<int, Match> matches_in(const Program& program, const Uses& uses) {
 // The operand that a norm may read in the low type: what is added, or the gradient of its result.
 std::size_t low_operand(const Eqn& e) { return e.op == Op::add_norm ? 1 : 0; }
 
+// Whether products of such factors come in a low type elsewhere: of that type, or of bytes.
+bool rounds_to(DType low, DType factors) { return factors == low || factors == DType::i8; }
+
 // The values that fused norms read instead of casts to f32, and the products that round their
 // result.
 struct Reads {
-  std::map<int, Var> instead;  // by the index of the norm
-  std::set<int> rounds;        // indices of contracts
+  std::map<int, Var> instead;   // by the index of the norm
+  std::map<int, DType> rounds;  // by the index of the contract
 };
 
 Reads reads_in(const Program& program, const Uses& uses, const std::map<int, Match>& matches) {
@@ -104,20 +107,20 @@ Reads reads_in(const Program& program, const Uses& uses, const std::map<int, Mat
     // In f16 what is small would lose bits, or all of them.
     if (low == DType::bf16 && product && uses.read_once(v) && beside(*product, e) &&
         product->out.size() == 1 && std::get<Contract>(product->attrs).out == DType::f32 &&
-        program.type(product->in[0]).dtype == low)
-      out.rounds.insert(uses.index(*product));
+        rounds_to(low, program.type(product->in[0]).dtype))
+      out.rounds[uses.index(*product)] = low;
   }
   return out;
 }
 
-// A product in the type of its factors; what is added to it is cast to that type.
-void copy_rounded(Rewriter& r, const Eqn& e) {
+// A product in a low type; what is added to it is cast to that type.
+void copy_rounded(Rewriter& r, const Eqn& e, DType low) {
   Contract attrs = std::get<Contract>(e.attrs);
   attrs.out.reset();
+  if (attrs.scales > 0) attrs.out = low;  // its factors are bytes
   std::vector<Var> in = r(e.in);
-  const DType low = r.to.type(in[0]).dtype;
   r.enter(e);
-  for (std::size_t i = 2; i < in.size(); ++i)
+  for (std::size_t i = 2 + static_cast<std::size_t>(attrs.scales); i < in.size(); ++i)
     if (r.to.type(in[i]).dtype != low)
       in[i] = r.to.emit_named(Op::cast, Cast{low}, {in[i]},
                               {r.to.name_of(in[i]) + "." + std::string(name(low))})[0];
@@ -139,8 +142,8 @@ Program fuse_low(const Program& program) {
     const Eqn& e = program.eqns[i];
     const auto found = matches.find(static_cast<int>(i));
     if (gone.contains(static_cast<int>(i))) continue;
-    if (reads.rounds.contains(static_cast<int>(i))) {
-      copy_rounded(r, e);
+    if (const auto rounds = reads.rounds.find(static_cast<int>(i)); rounds != reads.rounds.end()) {
+      copy_rounded(r, e, rounds->second);
       continue;
     }
     if (found == matches.end()) {
