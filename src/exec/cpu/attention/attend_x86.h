@@ -1,7 +1,8 @@
-// One head of an attention in bf16 by AMX (Micro::attend): 32 queries at a time, whose scores stay
-// in the first-level cache. Scores are in units of log2, so that the exponential is a power of two;
-// they are rounded into rows from which they are multiplied with v. Keys and values are packed once
-// for all queries. Convention: a query's bits do not depend on those it is computed with.
+// One head of an attention in bf16 by AMX (Micro::attend): 32 queries at a time, or 64 of few keys,
+// whose scores stay in the first-level cache. Scores are in units of log2, so that the exponential
+// is a power of two; they are rounded into rows from which they are multiplied with v. Keys and
+// values are packed once for all queries. Convention: a query's bits do not depend on those it is
+// computed with.
 #pragma once
 
 #include <algorithm>
@@ -17,24 +18,29 @@
 
 namespace tessera::exec::cpu {
 
-inline constexpr std::int64_t attended_rows = 32;
+// Queries whose scores are multiplied together, then become shares, then are multiplied with
+// values: tiles wait for what vectors have just stored, and vectors for tiles.
+inline constexpr std::int64_t most_attended_rows = 64;
 
 // Where things lie in a thread's room. Keys and the numbers of a head are padded to whole steps.
 struct AttendRoom {
-  std::int64_t keys, d;
+  std::int64_t keys, d, rows;
   Low *k, *v, *q, *p;
   float *scores, *values;
   std::int64_t bytes;
 
-  AttendRoom(const Attend& x) : keys((x.s + 31) / 32 * 32), d((x.d + 31) / 32 * 32) {
+  AttendRoom(const Attend& x)
+      : keys((x.s + 31) / 32 * 32),
+        d((x.d + 31) / 32 * 32),
+        rows(keys <= 96 ? most_attended_rows : 32) {
     Low* at = static_cast<Low*>(x.room);
     const auto take = [&at](std::int64_t n) { return std::exchange(at, at + n); };
     k = take(keys * d);
     v = take(keys * d);
-    q = take(attended_rows * d);
-    p = take(attended_rows * keys);
-    scores = reinterpret_cast<float*>(take(2 * attended_rows * keys));
-    values = reinterpret_cast<float*>(take(2 * attended_rows * 32));
+    q = take(32 * d);
+    p = take(rows * keys);
+    scores = reinterpret_cast<float*>(take(2 * rows * keys));
+    values = reinterpret_cast<float*>(take(2 * rows * d));
     bytes = (at - static_cast<Low*>(x.room)) * static_cast<std::int64_t>(sizeof(Low));
   }
 };
@@ -114,14 +120,17 @@ TESSERA_AVX512 inline float scale_and_max(float* row, std::int64_t n, float scal
   const __m512 by = _mm512_set1_ps(scale),
                least = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
   __m512 most = least;
-  for (std::int64_t i = 0; i < n; i += 16) {
-    const __mmask16 there = first_of_16(n - i);
+  const auto some = [&](std::int64_t i, __mmask16 there) TESSERA_AVX512
+      __attribute__((always_inline)) {
     const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(row + i), by),
                  v = _mm512_mask_mov_ps(least, there,
                                         plus(plus(scaled, bias, i, there), mask, i, there));
     _mm512_storeu_ps(row + i, v);
     most = _mm512_max_ps(most, v);
-  }
+  };
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) some(i, 0xffff);
+  if (i < n) some(i, first_of_16(n - i));
   return _mm512_reduce_max_ps(most);
 }
 
@@ -143,65 +152,48 @@ TESSERA_AVX512 inline __m512 power_of_two(__m512 x) {
   return _mm512_mul_ps(p, _mm512_castsi512_ps(exponent));
 }
 
-// A row of scores becomes powers of two, with zeros behind the last key; their sum.
-TESSERA_AVX512 inline float put_powers(const float* row, std::int64_t n, std::int64_t keys,
-                                       float most, Low* to) {
+// A row of scores becomes powers of two, with zeros behind the last key; their sum. None is so
+// small that rounding by the instruction would make it a zero.
+TESSERA_AVX512_BF16 inline float put_powers(const float* row, std::int64_t n, float most, Low* to) {
   const __m512 greatest = _mm512_set1_ps(most);
   __m512 sum = _mm512_setzero_ps();
+  const auto some = [&](std::int64_t i, __mmask32 there) TESSERA_AVX512_BF16
+      __attribute__((always_inline)) {
+    const auto power = [&](std::int64_t at, __mmask16 mask) TESSERA_AVX512_BF16
+        __attribute__((always_inline)) {
+      const __m512 p = _mm512_maskz_mov_ps(
+          mask, power_of_two(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, row + at), greatest)));
+      sum = _mm512_add_ps(sum, p);
+      return p;
+    };
+    const __m512 low = power(i, static_cast<__mmask16>(there)),
+                 high = power(i + 16, static_cast<__mmask16>(there >> 16));
+    _mm512_storeu_si512(to + i, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+  };
   std::int64_t i = 0;
-  for (; i < n; i += 16) {
-    const __m512 power = power_of_two(_mm512_sub_ps(_mm512_loadu_ps(row + i), greatest)),
-                 p = _mm512_maskz_mov_ps(first_of_16(n - i), power);
-    sum = _mm512_add_ps(sum, p);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), rounded_16(p));
-  }
-  for (; i < keys; i += 16)
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_setzero_si256());
+  for (; i + 32 <= n; i += 32) some(i, 0xffffffff);
+  if (i < n) some(i, first_of_32(n - i));
   return _mm512_reduce_add_ps(sum);
 }
 
-// Sums of 32 columns of values times each query's share, rounded.
-TESSERA_AVX512 inline void put_values(const float* sums, const float* share, std::int64_t rows,
-                                      std::int64_t columns, Low* to, std::int64_t pitch) {
-  for (std::int64_t row = 0; row < rows; ++row, sums += 32, to += pitch)
-    for (std::int64_t i = 0; i < columns; i += 16)
-      _mm256_mask_storeu_epi16(
-          to + i, first_of_16(columns - i),
-          rounded_16(_mm512_mul_ps(_mm512_loadu_ps(sums + i), _mm512_set1_ps(share[row]))));
-}
-
-// Queries from `first` on; `q` are their rows, `pitch` bytes apart, up to whole tiles.
-template <class B, class M>
-TESSERA_AMX void attend_some(const Attend& x, const AttendRoom& room, std::int64_t first,
-                             const Low* q, std::int64_t pitch, B bias, M mask) {
-  const std::int64_t rows = std::min(attended_rows, x.rows - first);
-  const auto bytes = [](const Low* p) { return reinterpret_cast<const char*>(p); };
-  for (std::int64_t key = 0; key < x.s; key += 32)
-    amx_sums(rows > 16, x.s - key > 16, room.d / 32, bytes(q), pitch, bytes(room.k + key * room.d),
-             room.scores + key, room.keys);
-  float share[attended_rows];
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t at = (first + row) * x.s;
-    float* const scores = room.scores + row * room.keys;
-    const float most = scale_and_max(scores, x.s, x.scale * log2_of_e, moved(bias, at),
-                                     moved(mask, at)),
-                sum = put_powers(scores, x.s, room.keys, most, room.p + row * room.keys);
-    if (x.lse) x.lse[first + row] = most * ln_of_2 + std::log(sum);
-    share[row] = 1 / sum;
-  }
-  if (!x.o) return;
-  for (std::int64_t column = 0; column < x.d; column += 32) {
-    const std::int64_t columns = std::min<std::int64_t>(32, x.d - column);
-    amx_sums(rows > 16, columns > 16, room.keys / 32, bytes(room.p), 2 * room.keys,
-             bytes(room.v + column * room.keys), room.values, 32);
-    put_values(room.values, share, rows, columns, x.o + first * x.row + column, x.row);
+// Sums of values, rows `from` apart, times each query's share, rounded.
+TESSERA_AVX512_BF16 inline void put_values(const float* sums, std::int64_t from, const float* share,
+                                           std::int64_t rows, std::int64_t d, Low* to,
+                                           std::int64_t pitch) {
+  for (std::int64_t row = 0; row < rows; ++row, sums += from, to += pitch) {
+    const __m512 by = _mm512_set1_ps(share[row]);
+    for (std::int64_t i = 0; i < d; i += 32)
+      _mm512_mask_storeu_epi16(to + i, first_of_32(d - i),
+                               rounded_32(_mm512_mul_ps(_mm512_loadu_ps(sums + i), by),
+                                          _mm512_mul_ps(_mm512_loadu_ps(sums + i + 16), by)));
   }
 }
 
-// Rows that are missing, and numbers behind those of the head, are zeros in a copy.
+// 32 rows of queries from `first` on. Rows that are missing, and numbers behind those of the head,
+// are zeros in a copy.
 TESSERA_AVX512 inline void copy_queries(const Attend& x, const AttendRoom& room,
                                         std::int64_t first) {
-  for (std::int64_t row = 0; row < attended_rows; ++row)
+  for (std::int64_t row = 0; row < 32; ++row)
     for (std::int64_t i = 0; i < room.d; i += 32) {
       const bool there = first + row < x.rows;
       const Low* const from = there ? x.q + (first + row) * x.row + i : x.q;
@@ -209,21 +201,59 @@ TESSERA_AVX512 inline void copy_queries(const Attend& x, const AttendRoom& room,
                           _mm512_maskz_loadu_epi16(there ? first_of_32(x.d - i) : 0, from));
     }
 }
+inline const char* bytes_of(const Low* p) { return reinterpret_cast<const char*>(p); }
+
+// Scores of 32 queries; `rows` of them are there.
+TESSERA_AMX inline void multiply_keys(const Attend& x, const AttendRoom& room, std::int64_t first,
+                                      std::int64_t rows, float* scores) {
+  const Low* q = x.q + first * x.row;
+  std::int64_t pitch = 2 * x.row;
+  if (room.d != x.d || rows < 32) {
+    copy_queries(x, room, first);
+    q = room.q;
+    pitch = 2 * room.d;
+  }
+  for (std::int64_t key = 0; key < x.s; key += 32)
+    amx_sums(rows > 16, x.s - key > 16, room.d / 32, bytes_of(q), pitch,
+             bytes_of(room.k + key * room.d), scores + key, room.keys);
+}
+
+// Queries from `first` on.
+template <class B, class M>
+TESSERA_AMX void attend_some(const Attend& x, const AttendRoom& room, std::int64_t first, B bias,
+                             M mask) {
+  const std::int64_t rows = std::min(room.rows, x.rows - first);
+  for (std::int64_t row = 0; row < rows; row += 32)
+    multiply_keys(x, room, first + row, std::min<std::int64_t>(32, rows - row),
+                  room.scores + row * room.keys);
+  float share[most_attended_rows];
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t at = (first + row) * x.s;
+    float* const scores = room.scores + row * room.keys;
+    const float most = scale_and_max(scores, x.s, x.scale * log2_of_e, moved(bias, at),
+                                     moved(mask, at)),
+                sum = put_powers(scores, x.s, most, room.p + row * room.keys);
+    if (x.lse) x.lse[first + row] = most * ln_of_2 + std::log(sum);
+    share[row] = 1 / sum;
+  }
+  if (!x.o) return;
+  // Rows that nobody has are read with the others' tiles.
+  std::fill_n(room.p + rows * room.keys, ((rows + 31) / 32 * 32 - rows) * room.keys, Low{0});
+  for (std::int64_t row = 0; row < rows; row += 32)
+    for (std::int64_t column = 0; column < x.d; column += 32)
+      amx_sums(rows - row > 16, x.d - column > 16, room.keys / 32,
+               bytes_of(room.p + row * room.keys), 2 * room.keys,
+               bytes_of(room.v + column * room.keys), room.values + row * room.d + column, room.d);
+  put_values(room.values, room.d, share, rows, x.d, x.o + first * x.row, x.row);
+}
+
 template <class B, class M>
 TESSERA_AMX void attend_all(const Attend& x, const AttendRoom& room, B bias, M mask) {
   pack_keys(x, room);
   if (x.o) pack_values(x, room);
-  // Rows of probabilities that nobody writes are read with the others' tiles.
-  std::fill_n(room.p, attended_rows * room.keys, Low{0});
   begin_amx();
-  for (std::int64_t first = 0; first < x.rows; first += attended_rows) {
-    if (room.d == x.d && first + attended_rows <= x.rows) {
-      attend_some(x, room, first, x.q + first * x.row, 2 * x.row, bias, mask);
-      continue;
-    }
-    copy_queries(x, room, first);
-    attend_some(x, room, first, room.q, 2 * room.d, bias, mask);
-  }
+  for (std::int64_t first = 0; first < x.rows; first += room.rows)
+    attend_some(x, room, first, bias, mask);
   end_amx();
 }
 

@@ -59,15 +59,6 @@ TESSERA_AVX512 inline __m512 acted_16(Act act, __m512 x) {
   vector_gelu_low(wide, wide, 16, true);
   return _mm512_load_ps(wide);
 }
-// To nearest even. The instruction takes the smallest numbers for zeros; they have a way of their
-// own.
-TESSERA_AVX512_BF16 inline __m512i rounded_32(__m512 low, __m512 high) {
-  constexpr int smallest = 0x20;
-  if ((_mm512_fpclass_ps_mask(low, smallest) | _mm512_fpclass_ps_mask(high, smallest)) == 0)
-    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
-  return _mm512_inserti64x4(_mm512_castsi256_si512(rounded_16(low)), rounded_16(high), 1);
-}
-
 // Scales and offsets of 16 columns, loaded once for several rows; zeros where there are none.
 struct AmxColumns {
   __m512 scale, offset;

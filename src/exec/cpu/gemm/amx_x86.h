@@ -134,6 +134,14 @@ TESSERA_AVX512 inline __m256i rounded_16(__m512 v) {
   const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
   return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(nearest, nan, kept, _mm512_set1_epi32(0x40)));
 }
+// To nearest even. The instruction takes the smallest numbers for zeros; they have a way of their
+// own.
+TESSERA_AVX512_BF16 inline __m512i rounded_32(__m512 low, __m512 high) {
+  constexpr int smallest = 0x20;
+  if ((_mm512_fpclass_ps_mask(low, smallest) | _mm512_fpclass_ps_mask(high, smallest)) == 0)
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(rounded_16(low)), rounded_16(high), 1);
+}
 
 }  // namespace TESSERA_X86
 }  // namespace tessera::exec::cpu
