@@ -185,7 +185,7 @@ TEST(AmxProduct, OfAMatrixHasTheBitsOfPlainLoops) {
 TEST(AmxProduct, OfPiecesHasTheBitsOfPlainLoops) {
   for (const bool even : {true, false})
     for (const int64_t m : {1, 16, 20, 33, 64})
-      for (const int64_t length : {3, 12, 32, 96})
+      for (const int64_t length : {3, 8, 12, 28, 32, 96})
         for (const int64_t parts : {1, 3, 20})
           for (const int64_t first : {0, 32})
             for (const Ends& ends : {all_ends[0], all_ends[5]}) {

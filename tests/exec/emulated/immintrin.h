@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+using __mmask8 = std::uint8_t;
 using __mmask16 = std::uint16_t;
 using __mmask32 = std::uint32_t;
 struct __m512 {
@@ -47,10 +48,26 @@ inline std::array<Tile, 8>& tiles() {
   thread_local std::array<Tile, 8> all;
   return all;
 }
+// Bytes of a row and rows of each tile: all, until a configuration says otherwise.
+struct Sizes {
+  std::uint16_t bytes[8] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[8] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+inline Sizes& sizes() {
+  thread_local Sizes of_all;
+  return of_all;
+}
+inline void configure(const void* config) {
+  const char* const from = static_cast<const char*>(config);
+  std::memcpy(sizes().bytes, from + 16, sizeof(Sizes::bytes));
+  std::memcpy(sizes().rows, from + 48, sizeof(Sizes::rows));
+}
+// What a tile does not have is a NaN, or a large number.
 inline void load(int tile, const void* from, std::int64_t pitch) {
-  for (int r = 0; r < 16; ++r)
-    std::memcpy(tiles()[static_cast<std::size_t>(tile)].row[r],
-                static_cast<const char*>(from) + r * pitch, 64);
+  Tile& to = tiles()[static_cast<std::size_t>(tile)];
+  std::memset(&to, 0x7f, sizeof to);
+  for (int r = 0; r < sizes().rows[tile]; ++r)
+    std::memcpy(to.row[r], static_cast<const char*>(from) + r * pitch, sizes().bytes[tile]);
 }
 inline void store(int tile, void* to, std::int64_t pitch) {
   for (int r = 0; r < 16; ++r)
@@ -65,7 +82,7 @@ inline void multiply(int sums, int a, int b) {
       float sum = 0;
       void* const at = all[static_cast<std::size_t>(sums)].row[m] + 4 * n;
       std::memcpy(&sum, at, 4);
-      for (int k = 0; k < 16; ++k) {
+      for (int k = 0; k < sizes().rows[b]; ++k) {
         std::uint16_t x[2], y[2];
         std::memcpy(x, left.row[m] + 4 * k, 4);
         std::memcpy(y, right.row[k] + 4 * n, 4);
@@ -82,7 +99,7 @@ inline void multiply_bytes(int sums, int a, int b) {
       std::int32_t sum = 0;
       void* const at = all[static_cast<std::size_t>(sums)].row[m] + 4 * n;
       std::memcpy(&sum, at, 4);
-      for (int k = 0; k < 16; ++k)
+      for (int k = 0; k < sizes().rows[b]; ++k)
         for (int i = 0; i < 4; ++i)
           sum += static_cast<std::int8_t>(left.row[m][4 * k + i]) *
                  static_cast<std::int8_t>(right.row[k][4 * n + i]);
@@ -92,13 +109,14 @@ inline void multiply_bytes(int sums, int a, int b) {
 
 }  // namespace emulated
 
+#define _tile_loadconfig(config) emulated::configure(config)
 #define _tile_loadd(tile, from, pitch) emulated::load(tile, from, pitch)
 #define _tile_stored(tile, to, pitch) emulated::store(tile, to, pitch)
 #define _tile_zero(tile) emulated::tiles()[tile] = {}
 #define _tile_dpbf16ps(sums, a, b) emulated::multiply(sums, a, b)
 #define _tile_dpbssd(sums, a, b) emulated::multiply_bytes(sums, a, b)
 
-enum { _MM_HINT_T0 = 3, _CMP_UNORD_Q = 3, _CMP_ORD_Q = 7, _CMP_NLT_UQ = 21 };
+enum { _MM_HINT_T0 = 3, _CMP_UNORD_Q = 3, _CMP_ORD_Q = 7 };
 inline void _mm_prefetch(const void*, int) {}
 
 inline __m512 _mm512_set1_ps(float x) {
@@ -188,6 +206,23 @@ inline __m512i _mm512_and_si512(__m512i a, __m512i b) {
 inline __m512i _mm512_add_epi32(__m512i a, __m512i b) {
   return emulated::each(a, [&](__m512i& v, int i) { v.u[i] += b.u[i]; });
 }
+inline __m512i _mm512_set1_epi64(std::int64_t x) {
+  return emulated::bits<__m512i>(std::array<std::int64_t, 8>{x, x, x, x, x, x, x, x});
+}
+inline __m512i _mm512_sub_epi64(__m512i a, __m512i b) {
+  auto out = emulated::bits<std::array<std::uint64_t, 8>>(a);
+  const auto less = emulated::bits<std::array<std::uint64_t, 8>>(b);
+  for (std::size_t i = 0; i < 8; ++i) out[i] -= less[i];
+  return emulated::bits<__m512i>(out);
+}
+inline __mmask8 _mm512_cmpneq_epi64_mask(__m512i a, __m512i b) {
+  const auto x = emulated::bits<std::array<std::uint64_t, 8>>(a),
+             y = emulated::bits<std::array<std::uint64_t, 8>>(b);
+  unsigned out = 0;
+  for (std::size_t i = 0; i < 8; ++i)
+    if (x[i] != y[i]) out |= 1u << i;
+  return static_cast<__mmask8>(out);
+}
 inline __m512i _mm512_mask_or_epi32(__m512i other, __mmask16 there, __m512i a, __m512i b) {
   return emulated::each(other, [&](__m512i& v, int i) {
     if (there >> i & 1) v.u[i] = a.u[i] | b.u[i];
@@ -204,17 +239,10 @@ inline __mmask16 _mm512_cmp_ps_mask(__m512 a, __m512 b, int how) {
   unsigned out = 0;
   for (unsigned i = 0; i < 16; ++i) {
     const bool unordered = std::isnan(a.f[i]) || std::isnan(b.f[i]),
-               is = how == _CMP_UNORD_Q ? unordered
-                    : how == _CMP_ORD_Q ? !unordered
-                                        : !(a.f[i] < b.f[i]);
+               is = unordered == (how == _CMP_UNORD_Q);
     if (is) out |= 1u << i;
   }
   return static_cast<__mmask16>(out);
-}
-inline __m512 _mm512_maskz_mov_ps(__mmask16 there, __m512 a) {
-  return emulated::each(__m512{}, [&](__m512& v, int i) {
-    if (there >> i & 1) v.f[i] = a.f[i];
-  });
 }
 inline __m256i _mm256_maskz_loadu_epi16(__mmask16 there, const void* from) {
   return emulated::each(__m256i{}, [&](__m256i& v, int i) {

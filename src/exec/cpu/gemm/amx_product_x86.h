@@ -17,13 +17,23 @@
 namespace tessera::exec::cpu {
 inline namespace TESSERA_X86 {
 
-// Numbers of k in `steps` steps of 32: two groups of 16 rows, those of a group `row` bytes apart.
+// Numbers of k in `steps` steps: two groups of 16 rows, those of a group `row` bytes apart.
 struct AmxRows {
   const char* at[2];
   std::int64_t row[2];
   std::int64_t steps;
 };
-inline constexpr std::int64_t most_amx_parts = 16;  // of k; those of more pieces are copied
+inline constexpr std::int64_t most_amx_parts = most_short_pieces;  // of k; more are copied
+// Numbers of B that stay in the nearest cache while more rows than these are multiplied.
+inline constexpr std::int64_t near_numbers = 16 << 10, near_rows = 64;
+// Numbers of k of a step: 32, or those of pieces that are shorter and read in place, one step each.
+// Tiles then have no more columns: numbers beside a piece, which others own, are never multiplied.
+inline std::int64_t amx_step(const LowProduct& p) {
+  const std::int64_t length = p.pieces.length;
+  const bool short_pieces = !p.a && length >= shortest_piece && length < 32 && length % 4 == 0 &&
+                            p.k0 % length == 0 && p.k % length == 0 && p.parts() <= most_amx_parts;
+  return short_pieces ? length : 32;
+}
 
 // Sums that wait for their end: rows of 32, of which `done` have it.
 template <class Sum>
@@ -79,7 +89,7 @@ TESSERA_AVX512 inline __m512 before_rounding(const Finish& f, __m512 v, const Am
     v = _mm512_add_ps(v, columns.offset);
   if (f.low_addend)
     v = _mm512_add_ps(v, widened_16(_mm256_maskz_loadu_epi16(there, f.low_addend + at)));
-  if (f.relu) v = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NLT_UQ), v);
+  if (f.relu) v = _mm512_max_ps(_mm512_setzero_ps(), v);  // the second one where either is a NaN
   return v;
 }
 TESSERA_AVX512 inline __m512 sums_16(const float* at) { return _mm512_loadu_ps(at); }
@@ -98,7 +108,7 @@ TESSERA_AVX512 inline void put_bytes_16(__m512 v, float inverse, std::int8_t* to
 template <Act act, bool bytes, class Sum>
 TESSERA_AVX512_BF16 __attribute__((noinline)) void end_rows_by(AmxEnd<Sum>& end,
                                                                std::int64_t until) {
-  const Finish& f = end.finish;
+  const Finish f = end.finish;  // a copy, which no store can change
   const __mmask32 there = first_of_32(end.cols);
   const auto first = static_cast<__mmask16>(there & 0xffff),
              second = static_cast<__mmask16>(there >> 16);
@@ -149,6 +159,8 @@ struct AmxTile {
   const Sum* from;
   Sum* to;
   std::int64_t from_pitch, pitch;
+  std::int64_t b_step;  // bytes of B in a step
+  bool far;             // B comes from a cache that is not the nearest
 };
 template <int M, int N, class Sum>
 TESSERA_AMX inline void amx_tile(const AmxTile<Sum>& tile, AmxEnd<Sum>& end) {
@@ -159,11 +171,11 @@ TESSERA_AMX inline void amx_tile(const AmxTile<Sum>& tile, AmxEnd<Sum>& end) {
     const AmxRows& rows = tile.rows[part];
     const char* a0 = rows.at[0];
     [[maybe_unused]] const char* a1 = rows.at[1];  // null where there are 16 rows at most
-    for (std::int64_t s = 0; s < rows.steps; ++s, a0 += 64, b += amx_step_bytes) {
+    for (std::int64_t s = 0; s < rows.steps; ++s, a0 += 64, b += tile.b_step) {
       _tile_loadd(4, a0, rows.row[0]);
       _tile_loadd(6, b, 128);
       add_products<Sum, 0, 0>();
-      fetch_step_after_next(b);
+      if (tile.far) fetch_step_after_next(b);
       if constexpr (N == 2) {
         _tile_loadd(7, b + 64, 128);
         add_products<Sum, 0, 1>();
@@ -188,6 +200,17 @@ TESSERA_AVX512 inline void copy_row(const Low* from, std::int64_t size, std::int
                              _mm512_maskz_loadu_epi16(first_of_32(size - i), from + i));
 }
 
+// Whether 16 rows are equally far apart: the differences of neighbours are those of the first two.
+TESSERA_AVX512 inline bool evenly_apart(const void* const* rows) {
+  const auto apart = [rows](int i) TESSERA_AVX512 {
+    return _mm512_sub_epi64(_mm512_loadu_si512(rows + i + 1), _mm512_loadu_si512(rows + i));
+  };
+  const __m512i first =
+      _mm512_set1_epi64(static_cast<const char*>(rows[1]) - static_cast<const char*>(rows[0]));
+  return (_mm512_cmpneq_epi64_mask(apart(0), first) | _mm512_cmpneq_epi64_mask(apart(7), first)) ==
+         0;
+}
+
 // The rows of a panel, from `first` on, for tiles to read; copies lie in the product's room.
 class AmxPanel {
  public:
@@ -195,7 +218,8 @@ class AmxPanel {
       : rows_(std::min<std::int64_t>(32, p.m - first)), room_(static_cast<Low*>(p.room)) {
     if (p.a)
       matrix(p, first);
-    else if (p.pieces.length % 32 == 0 && p.k0 % 32 == 0 && p.parts() <= most_amx_parts)
+    else if (amx_step(p) < 32 ||
+             (p.pieces.length % 32 == 0 && p.k0 % 32 == 0 && p.parts() <= most_amx_parts))
       pieces(p, first);
     else
       copied(p, first);
@@ -211,7 +235,7 @@ class AmxPanel {
  private:
   AmxRows& next(std::int64_t steps) {
     AmxRows& out = parts_[count_++];
-    out.steps = steps;
+    out = {.at = {}, .row = {}, .steps = steps};
     return out;
   }
   // A group of 16 rows, of which some may be missing, row(i) with `size` numbers.
@@ -245,13 +269,11 @@ class AmxPanel {
       const std::int64_t from = k % length, size = std::min(length - from, p.k0 + p.k - k);
       const void* const* const rows = p.pieces.rows + k / length * p.pieces.pitch + first;
       const auto row = [&](std::int64_t i) { return static_cast<const Low*>(rows[i]) + from; };
-      AmxRows& part = next(size / 32);
+      AmxRows& part = next((size + 31) / 32);
       for (int group = 0; group < 2 && !empty(group); ++group) {
         const Low* const at = row(group * 16);
         const std::int64_t apart = whole(group) ? row(group * 16 + 1) - at : 0;
-        bool even = whole(group);
-        for (std::int64_t r = 2; r < 16 && even; ++r) even = row(group * 16 + r) - at == r * apart;
-        if (even) {
+        if (whole(group) && evenly_apart(rows + group * 16)) {
           part.at[group] = reinterpret_cast<const char*>(at);
           part.row[group] = 2 * apart;
         } else {
@@ -287,7 +309,7 @@ class AmxPanel {
 
   std::int64_t rows_;
   Low* room_;
-  AmxRows parts_[most_amx_parts]{};
+  AmxRows parts_[most_amx_parts];
   std::int64_t count_ = 0;
 };
 
@@ -308,6 +330,9 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
   alignas(64) Sum sums[2][32 * 32];
   AmxEnd<Sum> end;
   int turn = 0;
+  const std::int64_t step = amx_step(p);
+  if (step < 32) configure_tiles(step);
+  const bool far = p.k * p.n > near_numbers || p.m <= near_rows;
   for (std::int64_t i = 0; i < p.m; i += 32) {
     const AmxPanel panel(p, i);
     const std::int64_t rows = std::min<std::int64_t>(32, p.m - i), steps = panel.steps();
@@ -323,7 +348,9 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
                         .from = nullptr,
                         .to = dense,
                         .from_pitch = 32,
-                        .pitch = 32};
+                        .pitch = 32,
+                        .b_step = 64 * step,
+                        .far = far};
       if constexpr (floats) {
         float* const c = p.c + i * p.rs + j;
         if (p.more) {
@@ -355,6 +382,7 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
     }
   }
   end_rows(end, end.rows);
+  if (step < 32) configure_tiles(32);
 }
 
 }  // namespace TESSERA_X86

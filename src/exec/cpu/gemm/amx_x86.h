@@ -24,6 +24,25 @@
 namespace tessera::exec::cpu {
 inline namespace TESSERA_X86 {
 
+// The sizes of tiles: 0 to 3 are sums, rows of A in 4 and 5 have `numbers` of k, and B in 6 and 7
+// has a row for every two of them. A tile has 16 rows of 64 bytes at most.
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t bytes_of_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+
+  constexpr TileConfig(std::int64_t numbers) {
+    bytes_of_row[4] = bytes_of_row[5] = static_cast<std::uint16_t>(2 * numbers);
+    rows[6] = rows[7] = static_cast<std::uint8_t>(numbers / 2);
+  }
+};
+// `numbers`: a multiple of four. They are constants because g++ 12 does not see that the
+// instruction reads all 64 bytes.
+TESSERA_AMX inline void configure_tiles(std::int64_t numbers) {
+  static constexpr TileConfig all[] = {4, 8, 12, 16, 20, 24, 28, 32};
+  _tile_loadconfig(all + numbers / 4 - 1);
+}
+
 // The sums of M x N tiles begin with those at `from`, whose rows are `pitch` apart, or with zeros.
 template <int M, int N, class Sum>
 TESSERA_AMX inline void begin_sums(const Sum* from, std::int64_t pitch) {

@@ -1,24 +1,15 @@
 #include <cpuid.h>
-#include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdint>
 
+#include "exec/cpu/gemm/amx_x86.h"
 #include "exec/cpu/gemm/x86.h"
-
-#define TESSERA_TILES __attribute__((target("amx-tile")))
 
 namespace tessera::exec::cpu {
 
 namespace {
-
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t bytes_of_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-constexpr TileConfig all_tiles;
 
 // Bits of CPUID leaf 7 (what the processor has) and of XCR0 (what the system saves).
 X86Features features() {
@@ -50,7 +41,7 @@ const X86Features& x86_features() {
   return out;
 }
 
-TESSERA_TILES void begin_amx() { _tile_loadconfig(&all_tiles); }
-TESSERA_TILES void end_amx() { _tile_release(); }
+TESSERA_AMX void begin_amx() { configure_tiles(32); }
+TESSERA_AMX void end_amx() { _tile_release(); }
 
 }  // namespace tessera::exec::cpu

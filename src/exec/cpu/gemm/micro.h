@@ -246,6 +246,9 @@ inline NextPanel::NextPanel(const Micro& micro, const void* panel, std::int64_t 
 // on the machine. One whose blocks of k are longer than low_k_block takes fewer columns at a time.
 inline constexpr std::int64_t low_group = 32, low_rows = 32, low_k_block = 512;
 inline constexpr std::int64_t most_low_k_block = 3072;
+// Where Micro::product reads rows in place it does so with `most_short_pieces` pieces of less than
+// low_group numbers too, each a step of its own: multiples of four, from the shortest on.
+inline constexpr std::int64_t shortest_piece = 12, most_short_pieces = 16;
 inline constexpr std::int64_t panel_columns = 32;  // panels of B begin at multiples of it
 inline constexpr std::int64_t most_a_block = 264 * 384 * 4;
 

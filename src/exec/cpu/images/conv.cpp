@@ -10,6 +10,7 @@
 #include "base/index.h"
 #include "exec/cpu/gemm/gemm.h"
 #include "exec/cpu/images/conv.h"
+#include "exec/cpu/images/narrow.h"
 #include "exec/cpu/images/winograd.h"
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
@@ -36,7 +37,8 @@ struct Product {
   Lattice lattice;
   int64_t scale;                  // source pixels per lattice pixel
   std::vector<Tap> taps;          // in source pixels
-  std::vector<const T*> filters;  // of each tap: channels x n
+  std::vector<const T*> filters;  // of each tap, or of each pixel under it: numbers x n
+  int64_t numbers;                // of one of them
   int64_t rs, cs;                 // distance of their rows and columns
   int64_t n;
   T* result;
@@ -46,9 +48,9 @@ struct Product {
 
 // Shared: the packed filters, then a row of zeros for what lies outside the images.
 template <class T>
-std::size_t shared_bytes(int64_t taps, int64_t channels, int64_t n) {
+std::size_t shared_bytes(int64_t taps, int64_t length, int64_t n) {
   return sizeof(T) *
-         static_cast<std::size_t>(packed_elements(Scattered<T>{taps, channels}, n) + channels);
+         static_cast<std::size_t>(packed_elements(Scattered<T>{taps, length}, n) + length);
 }
 struct Own {
   std::byte* panel;
@@ -81,8 +83,13 @@ void point_at(const Product<T>& p, int64_t first, int64_t count, const T* zeros,
       const bool inside = row >= 0 && row < p.source.h;
       const T* const line =
           p.source.data + (pixel / (h * w) * p.source.h + (inside ? row : 0)) * p.source.w * c;
-      for (int64_t i = 0, col = x * p.scale + tap.col; i < size; ++i, col += p.scale)
-        at[i] = inside && col >= 0 && col < p.source.w ? line + col * c : zeros;
+      // Pixels [begin, end) of them are inside.
+      const int64_t col = x * p.scale + tap.col, last = p.source.w - 1 - col,
+                    end = inside && last >= 0 ? std::min(size, last / p.scale + 1) : 0,
+                    begin = std::min(end, col < 0 ? ceil_div(-col, p.scale) : 0);
+      std::fill_n(at, begin, zeros);
+      for (int64_t i = begin; i < end; ++i) at[i] = line + (col + i * p.scale) * c;
+      std::fill(at + end, at + size, zeros);
       at += pitch;
     }
   }
@@ -102,7 +109,8 @@ void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) 
       small ? Tiles::small(pixels, p.n, taps * length, call.pool.size(), task_sizes(kernel))
             : Tiles(pixels, p.n, low);
   const bool dense = p.lattice.step == 1;
-  const Scattered<T> shape{taps, length};
+  const Scattered<T> shape{static_cast<int64_t>(p.filters.size()), p.numbers};
+  CHECK(shape.k() == (Scattered<T>{taps, length}.k()), "filters are packed for another product");
   T* const zeros = shared + packed_elements(shape, p.n);
   const T* const packed = call.packed ? reinterpret_cast<const T*>(call.packed) : shared;
   std::fill_n(zeros, length, T{0});
@@ -154,49 +162,34 @@ void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) 
   });
 }
 
-// Images of few channels are copied with their borders: then one tap is a whole row of the filter.
-bool narrow(const ir::Shape& f) { return f[2] < 16 && f[1] > 1; }
-int64_t bordered_elements(const ir::Shape& x, int64_t pad) {
-  return x[0] * (x[1] + 2 * pad) * (x[2] + 2 * pad) * x[3];
-}
-template <class T>
-void add_borders(const Call& call, const ir::Shape& x, int64_t pad, T* to) {
-  const T* from = call.in[0].as<T>();
-  const int64_t h = x[1] + 2 * pad, border = pad * x[3], row = x[2] * x[3];
-  const auto add = [&](int64_t line) {
-    T* const at = to + line * (row + 2 * border);
-    const int64_t y = line % h - pad;
-    if (y < 0 || y >= x[1]) {
-      std::fill_n(at, row + 2 * border, T{0});
-      return;
-    }
-    std::fill_n(at, border, T{0});
-    std::fill_n(at + border + row, border, T{0});
-    std::copy_n(from + (line / h * x[1] + y) * row, row, at + border);
-  };
-  constexpr int64_t lines = 16;  // of a task: one by one, threads would wait for their numbers
-  call.pool.parallel_for(ceil_div(x[0] * h, lines), [&](int64_t task, int) {
-    for (int64_t line = task * lines; line < std::min(x[0] * h, (task + 1) * lines); ++line)
-      add(line);
-  });
-}
-
-// The filters of a convolution as its product reads them: taps, and numbers under each.
-template <class T>
-Scattered<T> filter_shape(const ir::Shape& f) {
-  return narrow(f) ? Scattered<T>{f[0], f[1] * f[2]} : Scattered<T>{f[0] * f[1], f[2]};
-}
-
 template <class T>
 void pack_filters(const Call& call) {
   const ir::Shape& f = call.in[1].shape;
-  const auto shape = filter_shape<T>(f);
+  const Form form = form_here<T>(f);
+  const Scattered<T> shape{form.parts, form.numbers};
   std::vector<const T*> parts;
-  for (int64_t tap = 0; tap < shape.parts; ++tap)
-    parts.push_back(call.in[1].as<T>() + tap * shape.length * f[3]);
+  for (int64_t part = 0; part < form.parts; ++part)
+    parts.push_back(call.in[1].as<T>() + part * form.numbers * f[3]);
   call.pool.parallel_for(pack_tasks(shape, f[3]), [&](int64_t task, int) {
     gemm_pack<T>(shape, f[3], parts.data(), f[3], 1, task, reinterpret_cast<T*>(call.packed));
   });
+}
+// By any micro-kernel, so that a plan does not depend on it.
+template <class T>
+std::size_t most_packed_bytes(const ir::Shape& f) {
+  const auto bytes = [&](const Form& form) {
+    return sizeof(T) *
+           static_cast<std::size_t>(packed_elements(Scattered<T>{form.taps, form.length}, f[3]));
+  };
+  return std::max(bytes({f, false}), bytes({f, std::is_same_v<T, Low>}));
+}
+template <class T>
+std::size_t most_shared_bytes(const ir::Shape& x, const ir::Shape& f, int64_t pad) {
+  const auto bytes = [&](const Form& form) {
+    return sizeof(T) * static_cast<std::size_t>(form.elements(x, pad)) +
+           shared_bytes<T>(form.taps, form.length, f[3]);
+  };
+  return std::max(bytes({f, false}), bytes({f, std::is_same_v<T, Low>}));
 }
 
 template <class T>
@@ -209,6 +202,7 @@ void conv(const Call& call) {
                .scale = attr.stride,
                .taps = {},
                .filters = {},
+               .numbers = 0,
                .rs = f[3],
                .cs = 1,
                .n = y[3],
@@ -227,22 +221,21 @@ void conv(const Call& call) {
     p.finish.low_addend = call.in[4].as<Low>();
   else if (call.in.size() > 4)
     p.finish.addend = call.in[4].as<float>();
-  const auto add_tap = [&](Tap tap, int64_t offset) {
-    p.taps.push_back(tap);
-    p.filters.push_back(call.in[1].as<T>() + offset);
-  };
+  const Form form = form_here<T>(f);
+  p.numbers = form.numbers;
+  for (int64_t part = 0; part < form.parts; ++part)
+    p.filters.push_back(call.in[1].as<T>() + part * form.numbers * f[3]);
   T* shared = call.shared_scratch<T>();
-  if (narrow(f)) {
-    add_borders(call, x, attr.pad, shared);
-    p.source = {shared, x[1] + 2 * attr.pad, x[2] + 2 * attr.pad, x[3]};
-    for (int64_t k = 0; k < f[0]; ++k) add_tap({k, 0}, k * f[1] * f[2] * f[3]);
-    return multiply<T>(call, p, f[1] * f[2],
-                       shared + (bordered_elements(x, attr.pad) + 31) / 32 * 32);
+  if (form.borders) {
+    add_borders(call, form, attr.pad, shared);
+    p.source = {shared, x[1] + 2 * attr.pad, x[2] + 2 * attr.pad, form.channels};
+    for (int64_t k = 0; k < f[0]; ++k) p.taps.push_back({k, 0});
+    shared += form.elements(x, attr.pad);
+  } else {
+    for (int64_t k = 0; k < f[0]; ++k)
+      for (int64_t l = 0; l < f[1]; ++l) p.taps.push_back({k - attr.pad, l - attr.pad});
   }
-  for (int64_t k = 0; k < f[0]; ++k)
-    for (int64_t l = 0; l < f[1]; ++l)
-      add_tap({k - attr.pad, l - attr.pad}, (k * f[1] + l) * f[2] * f[3]);
-  multiply<T>(call, p, x[3], shared);
+  multiply<T>(call, p, form.length, shared);
 }
 
 }  // namespace
@@ -260,8 +253,8 @@ plan::PackedForm packed_conv(const ir::Attrs& attrs, std::span<const ir::Type> i
   if (operand != 1 || (!low && f.dtype != ir::DType::f32) || in[0].dtype != f.dtype) return {};
   if (liberties.winograd && winograd_serves(std::get<ir::Conv>(attrs), in))
     return {winograd_bytes(f.shape), "winograd" + ir::to_string(f.shape)};
-  return {low ? 2 * packed_elements(filter_shape<Low>(f.shape), f.shape[3])
-              : 4 * packed_elements(filter_shape<float>(f.shape), f.shape[3]),
+  return {static_cast<int64_t>(low ? most_packed_bytes<Low>(f.shape)
+                                   : most_packed_bytes<float>(f.shape)),
           (low ? "bf16 conv" : "conv") + ir::to_string(f.shape)};
 }
 // Filters at Winograd's points are four times as many as those that are packed as they are.
@@ -289,14 +282,10 @@ Scratch scratch_conv(const ir::Attrs& attrs, std::span<const ir::Type> in,
                      std::span<const ir::Type>) {
   const ir::Shape& f = in[1].shape;
   if (in[0].dtype == ir::DType::i8) return scratch_conv_i8(f);
-  const bool low = in[0].dtype == ir::DType::bf16;
-  const std::size_t images =
-      narrow(f) ? bordered_elements(in[0].shape, std::get<ir::Conv>(attrs).pad) + 32 : 0;
-  const auto shape = filter_shape<Low>(f);
   const auto& attr = std::get<ir::Conv>(attrs);
-  const Scratch plain = {.shared = (low ? sizeof(Low) : sizeof(float)) * images +
-                                   (low ? shared_bytes<Low>(shape.parts, shape.length, f[3])
-                                        : shared_bytes<float>(shape.parts, shape.length, f[3])),
+  const Scratch plain = {.shared = in[0].dtype == ir::DType::bf16
+                                       ? most_shared_bytes<Low>(in[0].shape, f, attr.pad)
+                                       : most_shared_bytes<float>(in[0].shape, f, attr.pad),
                          .per_thread = own_bytes(f[0] * f[1])};
   if (winograd_serves(attr, in)) return larger(plain, winograd_scratch(attr, in[0].shape, f));
   if (in.size() == 2 && winograd_trains(attr, in[0].shape, in[1]))
@@ -321,6 +310,7 @@ void input_grad(const Call& call) {
                    .scale = 1,
                    .taps = {},
                    .filters = {},
+                   .numbers = o,
                    .rs = 1,
                    .cs = o,
                    .n = c,
