@@ -63,17 +63,17 @@ class Product {
     });
   }
 
-  void expect(const Ends& ends) {
-    const int64_t panels = (n + 31) / 32, b_pitch = (k + 31) / 32 * 2048 + 128,
-                  rs = 32 * panels + 3;
-    std::vector<Low> packed(at(panels * b_pitch / 2 + 4096)), low(at(m * n), Low{7}), before = low;
+  // Rows of B that have columns in common begin `apart` columns after each other.
+  void expect(const Ends& ends, int64_t apart = 0) {
+    const int64_t panels = (n + 31) / 32, b_row = apart > 0 ? 4 * apart : 128,
+                  b_pitch = apart > 0 ? 128 : (k + 31) / 32 * 2048 + 128, rs = 32 * panels + 3;
+    const std::vector<Low> packed = lows(panels * b_pitch / 2 + (k + 64) * b_row / 4 + 4096);
+    std::vector<Low> low(at(m * n), Low{7}), before = low;
     std::vector<float> b(at(k * n));
     for (int64_t p = 0; p < k; ++p)
-      for (int64_t j = 0; j < n; ++j) {
-        const Low v = exec::cpu::round_to_bf16(normal_(random_));
-        packed[at(j / 32 * b_pitch / 2 + p / 2 * 64 + j % 32 * 2 + p % 2)] = v;
-        b[at(p * n + j)] = widen_bf16(v);
-      }
+      for (int64_t j = 0; j < n; ++j)
+        b[at(p * n + j)] =
+            widen_bf16(packed[at(j / 32 * b_pitch / 2 + p / 2 * b_row / 2 + j % 32 * 2 + p % 2)]);
     std::vector<float> c = floats(m * rs);
     const std::vector<float> old = c, scale = floats(n), offset = floats(n);
     const std::vector<Low> addend = lows(m * n);
@@ -100,6 +100,7 @@ class Product {
                                    .k0 = k0,
                                    .b = reinterpret_cast<const std::byte*>(packed.data()),
                                    .b_pitch = b_pitch,
+                                   .b_row = b_row,
                                    .more = ends.more,
                                    .c = c.data(),
                                    .rs = rs,
@@ -179,6 +180,18 @@ TEST(AmxProduct, OfAMatrixHasTheBitsOfPlainLoops) {
           Product product(m, n, k);
           product.matrix();
           ASSERT_NO_FATAL_FAILURE(product.expect(ends));
+        }
+}
+
+TEST(AmxProduct, OfOverlappingRowsHasTheBitsOfPlainLoops) {
+  for (const int64_t m : {32, 64})
+    for (const int64_t n : {9, 21, 75})
+      for (const int64_t apart : {2, 12})
+        for (const Ends& ends : {all_ends[0], all_ends[1]}) {
+          SCOPED_TRACE(testing::Message() << m << " x " << n << ", " << apart << " apart");
+          Product product(m, n, 96);
+          product.matrix();
+          ASSERT_NO_FATAL_FAILURE(product.expect(ends, apart));
         }
 }
 

@@ -159,8 +159,8 @@ struct AmxTile {
   const Sum* from;
   Sum* to;
   std::int64_t from_pitch, pitch;
-  std::int64_t b_step;  // bytes of B in a step
-  bool far;             // B comes from a cache that is not the nearest
+  std::int64_t b_row, b_step;  // bytes of B in two numbers of k, and in a step
+  bool far;                    // B comes from a cache that is not the nearest
 };
 template <int M, int N, class Sum>
 TESSERA_AMX inline void amx_tile(const AmxTile<Sum>& tile, AmxEnd<Sum>& end) {
@@ -173,11 +173,11 @@ TESSERA_AMX inline void amx_tile(const AmxTile<Sum>& tile, AmxEnd<Sum>& end) {
     [[maybe_unused]] const char* a1 = rows.at[1];  // null where there are 16 rows at most
     for (std::int64_t s = 0; s < rows.steps; ++s, a0 += 64, b += tile.b_step) {
       _tile_loadd(4, a0, rows.row[0]);
-      _tile_loadd(6, b, 128);
+      _tile_loadd(6, b, tile.b_row);
       add_products<Sum, 0, 0>();
       if (tile.far) fetch_step_after_next(b);
       if constexpr (N == 2) {
-        _tile_loadd(7, b + 64, 128);
+        _tile_loadd(7, b + 64, tile.b_row);
         add_products<Sum, 0, 1>();
       }
       if constexpr (M == 2) {
@@ -332,7 +332,7 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
   int turn = 0;
   const std::int64_t step = amx_step(p);
   if (step < 32) configure_tiles(step);
-  const bool far = p.k * p.n > near_numbers || p.m <= near_rows;
+  const bool far = p.b_row == 128 && (p.k * p.n > near_numbers || p.m <= near_rows);
   for (std::int64_t i = 0; i < p.m; i += 32) {
     const AmxPanel panel(p, i);
     const std::int64_t rows = std::min<std::int64_t>(32, p.m - i), steps = panel.steps();
@@ -349,7 +349,8 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
                         .to = dense,
                         .from_pitch = 32,
                         .pitch = 32,
-                        .b_step = 64 * step,
+                        .b_row = p.b_row,
+                        .b_step = step / 2 * p.b_row,
                         .far = far};
       if constexpr (floats) {
         float* const c = p.c + i * p.rs + j;

@@ -123,6 +123,7 @@ struct LowProduct {
   std::int64_t k0 = 0;
   const std::byte* b = nullptr;  // its first panel
   std::int64_t b_pitch = 0;      // bytes between panels
+  std::int64_t b_row = 128;      // bytes between pairs of k; those of fewer have columns in common
   bool more = false;
   float* c = nullptr;
   std::int64_t rs = 0;

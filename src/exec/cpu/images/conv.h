@@ -84,6 +84,14 @@ Scratch scratch_filter_grad_turned(const ir::Conv& attr, const ir::Shape& g, con
                                    const ir::Shape& f, bool direct);
 void filter_grad_turned(const Call& call);
 
+// The same from images of few channels (conv_filter_grad_narrow.cpp), where the micro-kernel has a
+// product of its own.
+bool narrow_filters_serve(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
+                          const ir::Shape& f);
+Scratch scratch_filter_grad_narrow(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
+                                   const ir::Shape& f);
+void filter_grad_narrow(const Call& call);
+
 // conv where images and filters are i8 (conv_i8.cpp), by the shape of the filters.
 plan::PackedForm packed_conv_i8(const ir::Shape& filters);
 void pack_conv_i8(const Call& call);
