@@ -110,7 +110,7 @@ TEST_P(NarrowConv, IsThatOfTheReference) {
   }
 }
 
-// What lies beside a window is never multiplied, be it by zero.
+// A number beside a window is never multiplied, be it by zero.
 TEST_P(NarrowConv, KeepsNaNsInTheirWindows) {
   for (const Sizes& n : all_sizes) {
     const Array clean = normal(n.images(), 1), f = normal(n.filters(), 2);

@@ -16,12 +16,15 @@ namespace {
 
 using std::int64_t;
 
-// Small numbers that bf16 has, and NaNs in pixels that lie first, last and between in windows.
+// Small numbers that bf16 has, and NaNs of either sign in pixels that lie first, last and between
+// in windows.
 Array images_with_nans(const ir::Shape& shape) {
   Array x{shape, std::vector<float>(static_cast<std::size_t>(ir::elements(shape)))};
   for (std::size_t i = 0; i < x.values.size(); ++i) {
     x.values[i] = static_cast<float>(static_cast<int>(i * 37 % 61) - 70);
-    if (i % 23 == 5) x.values[i] = std::numeric_limits<float>::quiet_NaN();
+    if (i % 23 == 5)
+      x.values[i] =
+          std::copysign(std::numeric_limits<float>::quiet_NaN(), i % 2 == 0 ? 1.0f : -1.0f);
   }
   return x;
 }

@@ -62,7 +62,7 @@ inline void configure(const void* config) {
   std::memcpy(sizes().bytes, from + 16, sizeof(Sizes::bytes));
   std::memcpy(sizes().rows, from + 48, sizeof(Sizes::rows));
 }
-// What a tile does not have is a NaN, or a large number.
+// A tile is not loaded beyond its size: large numbers are there, which show where they are used.
 inline void load(int tile, const void* from, std::int64_t pitch) {
   Tile& to = tiles()[static_cast<std::size_t>(tile)];
   std::memset(&to, 0x7f, sizeof to);

@@ -33,7 +33,7 @@ struct Form {
     parts = fours ? f[0] * f[1] : taps;
     numbers = fours ? f[2] : length;
   }
-  // Of bordered images; whole cache lines.
+  // Bordered images have so many, whole cache lines.
   std::int64_t elements(const ir::Shape& x, std::int64_t pad) const {
     const std::int64_t pixels = x[0] * (x[1] + 2 * pad) * (x[2] + 2 * pad);
     return borders ? ceil_div(pixels * channels, 32) * 32 : 0;

@@ -81,11 +81,42 @@ HWY_INLINE void largest_of(const T* const* pixels, const std::uint8_t* numbers, 
     if constexpr (names) store_bytes(where, place_a, place_b, which + i);
   });
 }
+// The same of bf16 without names, as whole numbers in the order of what they stand for: those below
+// zero have the bits behind their sign turned round. The largest magnitude tells whether there is a
+// NaN. Of zeros the positive one is kept, of NaNs the largest.
+HWY_INLINE void largest_bits(const Low* const* pixels, int64_t count, int64_t n, Low* y) {
+  const hn::ScalableTag<std::uint16_t> du;
+  const hn::RebindToSigned<decltype(du)> d;
+  const auto magnitude = hn::Set(d, 0x7fff), infinity = hn::Set(d, 0x7f80);
+  const auto ordered = [=](auto x) TESSERA_ROW_ATTR {
+    return hn::Xor(x, hn::And(hn::BroadcastSignBit(x), magnitude));
+  };
+  along_row(n, [&](int64_t i, auto where) TESSERA_ROW_ATTR {
+    constexpr bool whole = std::is_same_v<decltype(where), Whole>;
+    HWY_ALIGN Low room[hn::MaxLanes(du)] = {};
+    const auto load = [&](const Low* pixel) TESSERA_ROW_ATTR {
+      if constexpr (!whole) copy_few(pixel + i, room, n - i);
+      return hn::BitCast(d, hn::LoadU(du, whole ? pixel + i : room));
+    };
+    auto x = load(pixels[0]), best = ordered(x), size = hn::And(x, magnitude);
+    for (int64_t k = 1; k < count; ++k) {
+      x = load(pixels[k]);
+      best = hn::Max(best, ordered(x));
+      size = hn::Max(size, hn::And(x, magnitude));
+    }
+    best = hn::IfThenElse(hn::Gt(size, infinity), size, ordered(best));
+    hn::StoreU(hn::BitCast(du, best), du, whole ? y + i : room);
+    if constexpr (!whole) copy_few(room, y + i, n - i);
+  });
+}
 template <class T>
 HWY_INLINE void largest(const T* const* pixels, const std::uint8_t* numbers, int64_t count,
                         int64_t n, T* y, std::uint8_t* which) {
+  constexpr bool as_bits = std::is_same_v<T, Low> && HWY_TARGET != HWY_NEON;
   if (which)
     largest_of<true>(pixels, numbers, count, n, y, which);
+  else if constexpr (as_bits)
+    largest_bits(pixels, count, n, y);
   else
     largest_of<false>(pixels, numbers, count, n, y, which);
 }
@@ -157,12 +188,12 @@ void pool(const Call& call) {
     for (int64_t q = 0; q < y[2]; ++q) {
       const int64_t left = q * attr.stride - attr.pad, at = (task * y[2] + q) * c;
       int64_t count = 0;
-      for (int64_t k = 0; k < attr.size * attr.size; ++k) {
-        const int64_t row = top + k / attr.size, col = left + k % attr.size;
-        if (row < 0 || row >= x[1] || col < 0 || col >= x[2]) continue;
-        pixels[count] = from + ((image * x[1] + row) * x[2] + col) * c;
-        numbers[count++] = static_cast<std::uint8_t>(k);
-      }
+      const int64_t begin = std::max<int64_t>(0, left), end = std::min(x[2], left + attr.size);
+      for (int64_t row = std::max<int64_t>(0, top); row < std::min(x[1], top + attr.size); ++row)
+        for (int64_t col = begin; col < end; ++col) {
+          pixels[count] = from + ((image * x[1] + row) * x[2] + col) * c;
+          numbers[count++] = static_cast<std::uint8_t>((row - top) * attr.size + col - left);
+        }
       CHECK(count > 0, "a window of max pooling has no pixel");
       T* const result = to ? to + at : nullptr;
       std::uint8_t* const names = which ? which + at : nullptr;
