@@ -160,24 +160,26 @@ struct AmxTile {
   Sum* to;
   std::int64_t from_pitch, pitch;
   std::int64_t b_row, b_step;  // bytes of B in two numbers of k, and in a step
-  bool far;                    // B comes from a cache that is not the nearest
 };
-template <int M, int N, class Sum>
+// `far`: B has whole steps, and comes from a cache that is not the nearest.
+template <int M, int N, bool far, class Sum>
 TESSERA_AMX inline void amx_tile(const AmxTile<Sum>& tile, AmxEnd<Sum>& end) {
   begin_sums<M, N>(tile.from, tile.from_pitch);
-  const std::int64_t each = (end.rows - end.done + tile.steps - 1) / tile.steps;
+  std::int64_t each = (end.rows - end.done + tile.steps - 1) / tile.steps;
+  if (tile.steps < 8) each = (each + 7) / 8 * 8;  // fewer beginnings than steps
+  const std::int64_t b_row = far ? 128 : tile.b_row, b_step = far ? amx_step_bytes : tile.b_step;
   const char* b = tile.b;
   for (std::int64_t part = 0; part < tile.parts; ++part) {
     const AmxRows& rows = tile.rows[part];
     const char* a0 = rows.at[0];
     [[maybe_unused]] const char* a1 = rows.at[1];  // null where there are 16 rows at most
-    for (std::int64_t s = 0; s < rows.steps; ++s, a0 += 64, b += tile.b_step) {
+    for (std::int64_t s = 0; s < rows.steps; ++s, a0 += 64, b += b_step) {
       _tile_loadd(4, a0, rows.row[0]);
-      _tile_loadd(6, b, tile.b_row);
+      _tile_loadd(6, b, b_row);
       add_products<Sum, 0, 0>();
-      if (tile.far) fetch_step_after_next(b);
+      if constexpr (far) fetch_step_after_next(b);
       if constexpr (N == 2) {
-        _tile_loadd(7, b + 64, tile.b_row);
+        _tile_loadd(7, b + 64, b_row);
         add_products<Sum, 0, 1>();
       }
       if constexpr (M == 2) {
@@ -192,23 +194,24 @@ TESSERA_AMX inline void amx_tile(const AmxTile<Sum>& tile, AmxEnd<Sum>& end) {
   store_sums<M, N>(tile.to, tile.pitch);
 }
 
+template <bool far, class Sum>
+TESSERA_AMX inline void amx_tile(bool tall, bool wide, const AmxTile<Sum>& tile, AmxEnd<Sum>& end) {
+  if (tall && wide)
+    amx_tile<2, 2, far>(tile, end);
+  else if (tall)
+    amx_tile<2, 1, far>(tile, end);
+  else if (wide)
+    amx_tile<1, 2, far>(tile, end);
+  else
+    amx_tile<1, 1, far>(tile, end);
+}
+
 // `size` numbers, and zeros up to `padded`.
 TESSERA_AVX512 inline void copy_row(const Low* from, std::int64_t size, std::int64_t padded,
                                     Low* to) {
   for (std::int64_t i = 0; i < padded; i += 32)
     _mm512_mask_storeu_epi16(to + i, first_of_32(padded - i),
                              _mm512_maskz_loadu_epi16(first_of_32(size - i), from + i));
-}
-
-// Whether 16 rows are equally far apart: the differences of neighbours are those of the first two.
-TESSERA_AVX512 inline bool evenly_apart(const void* const* rows) {
-  const auto apart = [rows](int i) TESSERA_AVX512 {
-    return _mm512_sub_epi64(_mm512_loadu_si512(rows + i + 1), _mm512_loadu_si512(rows + i));
-  };
-  const __m512i first =
-      _mm512_set1_epi64(static_cast<const char*>(rows[1]) - static_cast<const char*>(rows[0]));
-  return (_mm512_cmpneq_epi64_mask(apart(0), first) | _mm512_cmpneq_epi64_mask(apart(7), first)) ==
-         0;
 }
 
 // The rows of a panel, from `first` on, for tiles to read; copies lie in the product's room.
@@ -332,7 +335,7 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
   int turn = 0;
   const std::int64_t step = amx_step(p);
   if (step < 32) configure_tiles(step);
-  const bool far = p.b_row == 128 && (p.k * p.n > near_numbers || p.m <= near_rows);
+  const bool far = step == 32 && p.b_row == 128 && (p.k * p.n > near_numbers || p.m <= near_rows);
   for (std::int64_t i = 0; i < p.m; i += 32) {
     const AmxPanel panel(p, i);
     const std::int64_t rows = std::min<std::int64_t>(32, p.m - i), steps = panel.steps();
@@ -350,8 +353,7 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
                         .from_pitch = 32,
                         .pitch = 32,
                         .b_row = p.b_row,
-                        .b_step = step / 2 * p.b_row,
-                        .far = far};
+                        .b_step = step / 2 * p.b_row};
       if constexpr (floats) {
         float* const c = p.c + i * p.rs + j;
         if (p.more) {
@@ -366,14 +368,10 @@ TESSERA_AMX inline void product_amx(const LowProduct& p) {
           tile.pitch = p.rs;
         }
       }
-      if (tall && wide)
-        amx_tile<2, 2>(tile, end);
-      else if (tall)
-        amx_tile<2, 1>(tile, end);
-      else if (wide)
-        amx_tile<1, 2>(tile, end);
+      if (far)
+        amx_tile<true>(tall, wide, tile, end);
       else
-        amx_tile<1, 1>(tile, end);
+        amx_tile<false>(tall, wide, tile, end);
       if (p.finish.ends()) {
         end = {.sums = dense, .finish = p.finish.at(i, j), .rows = rows, .cols = cols};
         turn = 1 - turn;

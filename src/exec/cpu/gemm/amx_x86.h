@@ -144,6 +144,17 @@ inline __mmask32 first_of_32(std::int64_t n) {
   return n >= 32 ? 0xffffffffu : n <= 0 ? 0u : (1u << n) - 1;
 }
 
+// Whether 16 rows are equally far apart: the differences of neighbours are those of the first two.
+TESSERA_AVX512 inline bool evenly_apart(const void* const* rows) {
+  const auto apart = [rows](int i) TESSERA_AVX512 {
+    return _mm512_sub_epi64(_mm512_loadu_si512(rows + i + 1), _mm512_loadu_si512(rows + i));
+  };
+  const __m512i first =
+      _mm512_set1_epi64(static_cast<const char*>(rows[1]) - static_cast<const char*>(rows[0]));
+  return (_mm512_cmpneq_epi64_mask(apart(0), first) | _mm512_cmpneq_epi64_mask(apart(7), first)) ==
+         0;
+}
+
 // To nearest even; a NaN stays one.
 TESSERA_AVX512 inline __m256i rounded_16(__m512 v) {
   const __m512i bits = _mm512_castps_si512(v), kept = _mm512_srli_epi32(bits, 16),
