@@ -1,6 +1,6 @@
 // Passes over rows of channels, compiled once per instruction set by the files of batch norm. Rows
-// are walked in the order of memory, since lines that lie apart come slowly, and a few of them
-// together, since what belongs to channels is then loaded once for all of them.
+// are walked in the order of memory, since lines that lie apart come slowly, and with long vectors
+// a few of them together, since what belongs to channels is then loaded once for all of them.
 #if defined(TESSERA_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TESSERA_ROWS_INL_H
 #undef TESSERA_ROWS_INL_H
@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
 
 using std::int64_t;
-constexpr int64_t rows_together = 4;
+constexpr int64_t rows_together = HWY_ARCH_X86 ? 4 : 1;  // more were slower with short vectors
 
 HWY_INLINE Two operator+(Two x, Two y) { return {hn::Add(x.a, y.a), hn::Add(x.b, y.b)}; }
 HWY_INLINE Two operator-(Two x, Two y) { return {hn::Sub(x.a, y.a), hn::Sub(x.b, y.b)}; }
@@ -68,9 +68,10 @@ HWY_INLINE void in_rows(int64_t rows, int64_t c, const Body& body) {
   for (; row + rows_together <= rows; row += rows_together)
     along_row(c, [&](int64_t i, auto where)
                      TESSERA_ROW_ATTR { body(row, RowCount<rows_together>{}, i, where); });
-  for (; row < rows; ++row)
-    along_row(c,
-              [&](int64_t i, auto where) TESSERA_ROW_ATTR { body(row, RowCount<1>{}, i, where); });
+  if constexpr (rows_together > 1)
+    for (; row < rows; ++row)
+      along_row(
+          c, [&](int64_t i, auto where) TESSERA_ROW_ATTR { body(row, RowCount<1>{}, i, where); });
 }
 
 // Two sums of each channel over the rows, in their order: body(first row, how many, first channel,
