@@ -14,6 +14,7 @@
 #include "exec/cpu/simd/instructions.h"
 #include "ir/builder.h"
 #include "ops/interpret.h"
+#include "ops/micros_in_use.h"
 #include "ops/on_device.h"
 
 namespace tessera::test::contract_i8_test {
@@ -105,7 +106,7 @@ std::vector<const exec::cpu::Micro*> micros_of_these_vectors() {
 
 class ContractI8 : public ::testing::Test {
  protected:
-  void TearDown() override { exec::cpu::use_i8_micro(""); }
+  MicrosInUse kept_;
 
   // Those of the micro-kernel that runs everywhere.
   static Arrays plainly(const Problem& p) {

@@ -12,6 +12,7 @@
 #include "ir/builder.h"
 #include "ops/array.h"
 #include "ops/interpret.h"
+#include "ops/micros_in_use.h"
 
 namespace tessera::test::conv_filter_grad_narrow_test {
 namespace {
@@ -79,6 +80,7 @@ void expect_exact(const Sizes& n) {
 }
 
 TEST(NarrowFilters, AreThoseOfTheReference) {
+  const MicrosInUse kept;
   int kernels = 0;
   for (const exec::cpu::Micro* micro : exec::cpu::low_micros()) {
     if (!micro->product) continue;
@@ -98,7 +100,6 @@ TEST(NarrowFilters, AreThoseOfTheReference) {
                                              {2, 60, 300, 3, 8, 11, 11, 4, 2}})
       expect_exact(n);
   }
-  exec::cpu::use_low_micro("");
   if (kernels == 0) GTEST_SKIP() << "no micro-kernel here has a product of its own";
 }
 

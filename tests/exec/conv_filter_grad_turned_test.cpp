@@ -12,6 +12,7 @@
 #include "ir/builder.h"
 #include "ops/array.h"
 #include "ops/interpret.h"
+#include "ops/micros_in_use.h"
 
 namespace tessera::test::conv_filter_grad_turned_test {
 namespace {
@@ -82,7 +83,7 @@ void expect_exact(const Sizes& n) {
 class TurnedImages : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_TRUE(exec::cpu::use_low_micro(GetParam())); }
-  void TearDown() override { exec::cpu::use_low_micro(""); }
+  MicrosInUse kept_;
 };
 std::vector<std::string> kernels() {
   std::vector<std::string> out;

@@ -11,6 +11,7 @@
 #include "ir/builder.h"
 #include "ops/array.h"
 #include "ops/interpret.h"
+#include "ops/micros_in_use.h"
 #include "plan/plan.h"
 
 namespace tessera::test::conv_i8_test {
@@ -95,7 +96,7 @@ Array run_plan(const Problem& p, int threads, bool packs) {
 
 class ConvI8 : public ::testing::Test {
  protected:
-  void TearDown() override { exec::cpu::use_i8_micro(""); }
+  MicrosInUse kept_;
 };
 
 TEST_F(ConvI8, EveryMicroKernelEqualsTheReference) {

@@ -14,6 +14,7 @@
 #include "ir/builder.h"
 #include "ops/array.h"
 #include "ops/interpret.h"
+#include "ops/micros_in_use.h"
 
 namespace tessera::test::conv_narrow_test {
 namespace {
@@ -89,7 +90,7 @@ Array convolved(const Sizes& n, const Array& x, const Array& f, bool packs, int 
 class NarrowConv : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_TRUE(exec::cpu::use_low_micro(GetParam())); }
-  void TearDown() override { exec::cpu::use_low_micro(""); }
+  MicrosInUse kept_;
 };
 std::vector<std::string> kernels() {
   std::vector<std::string> out;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/cpu/gemm/i8.h"
+#include "ops/micros_in_use.h"
 
 namespace tessera::test::i8_test {
 namespace {
@@ -79,7 +80,7 @@ void expect_exact(const Bytes& p, std::string_view micro) {
 
 class EveryI8Micro : public ::testing::Test {
  protected:
-  void TearDown() override { exec::cpu::use_i8_micro(""); }
+  MicrosInUse kept_;
 };
 
 TEST_F(EveryI8Micro, SumsAreExact) {

@@ -13,6 +13,7 @@
 #include "exec/executor.h"
 #include "ir/builder.h"
 #include "ops/cases.h"
+#include "ops/micros_in_use.h"
 
 namespace tessera::test::low_test {
 namespace {
@@ -85,7 +86,7 @@ struct Product {
 
 class EveryMicro : public ::testing::Test {
  protected:
-  void TearDown() override { exec::cpu::use_low_micro(""); }
+  MicrosInUse kept_;
 };
 
 TEST_F(EveryMicro, MultipliesAnyShapeAndStrides) {

@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
 
-// What a ReLU behind a norm lets through at some channels.
+// The ReLU behind a norm, at some channels.
 class Gate {
  public:
   template <class Where>
