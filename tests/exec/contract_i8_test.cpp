@@ -14,8 +14,8 @@
 #include "exec/cpu/simd/instructions.h"
 #include "ir/builder.h"
 #include "ops/interpret.h"
-#include "ops/micros_in_use.h"
 #include "ops/on_device.h"
+#include "portable/micros_in_use.h"
 
 namespace tessera::test::contract_i8_test {
 namespace {

@@ -11,8 +11,8 @@
 #include "ir/builder.h"
 #include "ops/array.h"
 #include "ops/interpret.h"
-#include "ops/micros_in_use.h"
 #include "plan/plan.h"
+#include "portable/micros_in_use.h"
 
 namespace tessera::test::conv_i8_test {
 namespace {

@@ -14,7 +14,7 @@
 #include "ir/builder.h"
 #include "ops/array.h"
 #include "ops/interpret.h"
-#include "ops/micros_in_use.h"
+#include "portable/micros_in_use.h"
 
 namespace tessera::test::conv_narrow_test {
 namespace {

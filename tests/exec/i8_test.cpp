@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "exec/cpu/gemm/i8.h"
-#include "ops/micros_in_use.h"
+#include "portable/micros_in_use.h"
 
 namespace tessera::test::i8_test {
 namespace {

@@ -13,7 +13,7 @@
 #include "exec/executor.h"
 #include "ir/builder.h"
 #include "ops/cases.h"
-#include "ops/micros_in_use.h"
+#include "portable/micros_in_use.h"
 
 namespace tessera::test::low_test {
 namespace {

@@ -1,5 +1,5 @@
 // Products of bf16 and i8 are multiplied as before when a test that chose something else has ended.
-// That need not be the best that the machine has (portable/).
+// That need not be the best that the machine has (instructions.cpp).
 #pragma once
 
 #include <string>
