@@ -9,11 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "exec/conv_sizes.h"
 #include "exec/cpu/gemm/micro.h"
-#include "exec/cpu/kernel.h"
-#include "ir/builder.h"
-#include "ops/array.h"
-#include "ops/interpret.h"
 #include "portable/micros_in_use.h"
 
 namespace tessera::test::conv_narrow_test {
@@ -23,46 +20,28 @@ using ir::DType;
 using ir::Op;
 using std::int64_t;
 
-struct Sizes {
-  int64_t b, h, w, c, o, k, l, stride, pad;
-
-  ir::Conv attrs() const { return {stride, pad}; }
-  ir::Shape images() const { return {b, h, w, c}; }
-  ir::Shape filters() const { return {k, l, c, o}; }
-  ir::Shape results() const {
-    return {b, (h + 2 * pad - k) / stride + 1, (w + 2 * pad - l) / stride + 1, o};
-  }
-  std::string text() const {
-    return ir::to_string(images()) + " " + ir::to_string(filters()) + " stride " +
-           std::to_string(stride) + " pad " + std::to_string(pad);
-  }
-};
 // Lines of results that are no groups of 16 pixels; rows of a filter that are one step of k, when
 // channels are filled up to fours, and others that are not: too long, or too many.
-const Sizes all_sizes[] = {{2, 37, 41, 3, 64, 7, 7, 2, 3}, {1, 20, 64, 3, 33, 7, 7, 2, 3},
-                           {2, 9, 35, 1, 5, 5, 5, 1, 2},   {2, 10, 33, 2, 40, 3, 3, 1, 1},
-                           {3, 8, 17, 4, 16, 3, 3, 2, 1},  {1, 12, 21, 5, 8, 3, 4, 1, 0},
-                           {2, 9, 20, 7, 3, 2, 3, 1, 1},   {1, 12, 30, 3, 20, 8, 8, 2, 3},
-                           {1, 1, 2, 1, 1, 1, 2, 1, 0},    {2, 4, 9, 2, 6, 1, 3, 1, 0},
-                           {1, 3, 3, 3, 2, 5, 7, 1, 3},    {2, 40, 40, 3, 8, 11, 11, 4, 2},
-                           {1, 20, 20, 1, 4, 17, 3, 1, 1}, {2, 5, 6, 9, 12, 3, 3, 1, 1},
-                           {1, 33, 50, 1, 300, 7, 7, 1, 3}};
+const ConvSizes all_sizes[] = {{2, 37, 41, 3, 64, 7, 7, 2, 3}, {1, 20, 64, 3, 33, 7, 7, 2, 3},
+                               {2, 9, 35, 1, 5, 5, 5, 1, 2},   {2, 10, 33, 2, 40, 3, 3, 1, 1},
+                               {3, 8, 17, 4, 16, 3, 3, 2, 1},  {1, 12, 21, 5, 8, 3, 4, 1, 0},
+                               {2, 9, 20, 7, 3, 2, 3, 1, 1},   {1, 12, 30, 3, 20, 8, 8, 2, 3},
+                               {1, 1, 2, 1, 1, 1, 2, 1, 0},    {2, 4, 9, 2, 6, 1, 3, 1, 0},
+                               {1, 3, 3, 3, 2, 5, 7, 1, 3},    {2, 40, 40, 3, 8, 11, 11, 4, 2},
+                               {1, 20, 20, 1, 4, 17, 3, 1, 1}, {2, 5, 6, 9, 12, 3, 3, 1, 1},
+                               {1, 33, 50, 1, 300, 7, 7, 1, 3}};
 
-// Numbers that bf16 has.
 Array normal(const ir::Shape& shape, unsigned seed) {
   std::mt19937 random(seed);
-  std::normal_distribution<double> of;
-  Array a(DType::bf16, shape);
-  for (int64_t i = 0; i < a.size(); ++i) a.set(i, of(random));
-  return a;
+  return normal_low(shape, random);
 }
-Array reference(const Sizes& n, const Array& x, const Array& f) {
+Array reference(const ConvSizes& n, const Array& x, const Array& f) {
   ThreadPool pool(2);
   return std::move(
       run_reference(Op::conv, n.attrs(), {x.as(DType::f64), f.as(DType::f64)}, pool)[0]);
 }
 
-Array convolved(const Sizes& n, const Array& x, const Array& f, bool packs, int threads) {
+Array convolved(const ConvSizes& n, const Array& x, const Array& f, bool packs, int threads) {
   const ir::Attrs attrs = n.attrs();
   const std::vector<exec::Tensor> in = {x.tensor(), f.tensor()};
   const std::vector<ir::Type> types = {{DType::bf16, n.images(), {}},
@@ -101,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(, NarrowConv, testing::ValuesIn(kernels()),
                          [](const auto& info) { return info.param; });
 
 TEST_P(NarrowConv, IsThatOfTheReference) {
-  for (const Sizes& n : all_sizes) {
+  for (const ConvSizes& n : all_sizes) {
     SCOPED_TRACE(n.text());
     const Array x = normal(n.images(), 1), f = normal(n.filters(), 2),
                 once = convolved(n, x, f, false, 1);
@@ -113,7 +92,7 @@ TEST_P(NarrowConv, IsThatOfTheReference) {
 
 // A number beside a window is never multiplied, be it by zero.
 TEST_P(NarrowConv, KeepsNaNsInTheirWindows) {
-  for (const Sizes& n : all_sizes) {
+  for (const ConvSizes& n : all_sizes) {
     const Array clean = normal(n.images(), 1), f = normal(n.filters(), 2);
     for (const int64_t at : {int64_t{0}, clean.size() / 2, clean.size() / 3, clean.size() - 1})
       for (const double bad :

@@ -19,7 +19,7 @@ namespace tessera::exec::cpu {
 
 inline bool is_bf16(const Tensor& t) { return t.dtype == ir::DType::bf16; }
 
-// Those that are there, one of which is.
+// Whether all that are there are bf16.
 inline bool all_bf16(std::initializer_list<Tensor> tensors) {
   return std::all_of(tensors.begin(), tensors.end(),
                      [](const Tensor& t) { return !t || is_bf16(t); });

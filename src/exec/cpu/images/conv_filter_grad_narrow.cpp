@@ -63,7 +63,8 @@ struct NarrowFilters {
   }
 
   int64_t next() const { return stride * c; }  // numbers from pixel to pixel of results
-  // Of every stride-th line of a bordered image, with what the last pixels read behind them.
+  // Every stride-th bordered line of a strip takes so many, with what the last pixels read behind
+  // them.
   int64_t numbers() const {
     return rounded_up(
         (lines + more) * pitch * next() + (low_group + 1) * next() + columns + panel_columns,
