@@ -64,6 +64,8 @@ plan::Target target(int threads, const Liberties& liberties) {
                 const PackedFormRule rule = kernel(op).packed;
                 return rule ? rule(attrs, in, operand, liberties) : plan::PackedForm{};
               },
+          .overwrites = [](ir::Op op, const ir::Attrs&, const std::vector<ir::Type>& in,
+                           const ir::OpDef::Alias&) { return overwrites(op, in); },
           .gives_bytes = true,
           .supports = supports};
 }

@@ -131,6 +131,8 @@ struct KernelRow {
 };
 const KernelRow& kernel(ir::Op op);         // table.cpp
 bool supports(ir::Op op, ir::DType dtype);  // whether its kernels take elements of this type
+// Whether the kernel reads an operand of some_alias before it writes the result over it.
+bool overwrites(ir::Op op, std::span<const ir::Type> in);
 
 // Declared once for every op: the reference, the fast kernel, its scratch rule and what it packs. A
 // family defines those that table.cpp names.

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
 #include "exec/cpu/simd/vector.h"
@@ -172,36 +173,47 @@ HWY_EXPORT(largest_low);
 
 namespace {
 
-// A row of windows is a task.
+// A row of windows. Lines that no row above it has read are fetched a few pixels ahead.
 template <class T>
-void pool(const Call& call) {
+void pool_row(const Call& call, int64_t number, const T** pixels) {
+  constexpr int64_t ahead = 16, line = 64 / static_cast<int64_t>(sizeof(T));
   const auto& attr = call.attr<ir::Pool>();
   // Where activations are recomputed only the second result may be read.
   const ir::Shape &x = call.in[0].shape, &y = (call.out[0] ? call.out[0] : call.out[1]).shape;
-  const T* const from = call.in[0].as<T>();
-  T* const to = call.out[0] ? call.out[0].as<T>() : nullptr;
-  std::uint8_t* const which = call.out[1] ? call.out[1].as<std::uint8_t>() : nullptr;
-  call.pool.parallel_for(y[0] * y[1], [&](int64_t task, int thread) {
-    const T** const pixels = call.scratch_of<const T*>(thread);
-    auto* const numbers = reinterpret_cast<std::uint8_t*>(pixels + attr.size * attr.size);
-    const int64_t image = task / y[1], top = task % y[1] * attr.stride - attr.pad, c = y[3];
-    for (int64_t q = 0; q < y[2]; ++q) {
-      const int64_t left = q * attr.stride - attr.pad, at = (task * y[2] + q) * c;
-      int64_t count = 0;
-      const int64_t begin = std::max<int64_t>(0, left), end = std::min(x[2], left + attr.size);
-      for (int64_t row = std::max<int64_t>(0, top); row < std::min(x[1], top + attr.size); ++row)
-        for (int64_t col = begin; col < end; ++col) {
-          pixels[count] = from + ((image * x[1] + row) * x[2] + col) * c;
-          numbers[count++] = static_cast<std::uint8_t>((row - top) * attr.size + col - left);
-        }
-      CHECK(count > 0, "a window of max pooling has no pixel");
-      T* const result = to ? to + at : nullptr;
-      std::uint8_t* const names = which ? which + at : nullptr;
-      if constexpr (std::is_same_v<T, Low>)
-        HWY_DYNAMIC_DISPATCH(largest_low)(pixels, numbers, count, c, result, names);
-      else
-        HWY_DYNAMIC_DISPATCH(largest_f32)(pixels, numbers, count, c, result, names);
-    }
+  auto* const numbers = reinterpret_cast<std::uint8_t*>(pixels + attr.size * attr.size);
+  const int64_t top = number % y[1] * attr.stride - attr.pad, c = y[3],
+                bottom = std::min(x[1], top + attr.size),
+                fresh = std::max<int64_t>(0, top + attr.size - attr.stride);
+  const T* const image = call.in[0].as<T>() + number / y[1] * x[1] * x[2] * c;
+  for (int64_t q = 0; q < y[2]; ++q) {
+    const int64_t left = q * attr.stride - attr.pad, at = (number * y[2] + q) * c;
+    int64_t count = 0;
+    const int64_t begin = std::max<int64_t>(0, left), end = std::min(x[2], left + attr.size);
+    for (int64_t row = std::max<int64_t>(0, top); row < bottom; ++row)
+      for (int64_t col = begin; col < end; ++col) {
+        pixels[count] = image + (row * x[2] + col) * c;
+        numbers[count++] = static_cast<std::uint8_t>((row - top) * attr.size + col - left);
+      }
+    CHECK(count > 0, "a window of max pooling has no pixel");
+    for (int64_t row = fresh; row < bottom; ++row)
+      for (int64_t i = 0; i < attr.stride * c; i += line)
+        __builtin_prefetch(image + (row * x[2] + begin + ahead) * c + i);
+    T* const result = call.out[0] ? call.out[0].as<T>() + at : nullptr;
+    std::uint8_t* const names = call.out[1] ? call.out[1].as<std::uint8_t>() + at : nullptr;
+    if constexpr (std::is_same_v<T, Low>)
+      HWY_DYNAMIC_DISPATCH(largest_low)(pixels, numbers, count, c, result, names);
+    else
+      HWY_DYNAMIC_DISPATCH(largest_f32)(pixels, numbers, count, c, result, names);
+  }
+}
+// A few rows of windows are a task, since neighbours read the same lines.
+template <class T>
+void pool(const Call& call) {
+  const ir::Shape& y = (call.out[0] ? call.out[0] : call.out[1]).shape;
+  const int64_t rows = y[0] * y[1], each = std::clamp<int64_t>(rows / (8 * call.pool.size()), 1, 4);
+  call.pool.parallel_for(ceil_div(rows, each), [&](int64_t task, int thread) {
+    for (int64_t row = task * each; row < std::min(rows, (task + 1) * each); ++row)
+      pool_row(call, row, call.scratch_of<const T*>(thread));
   });
 }
 
