@@ -80,8 +80,8 @@ TEST_P(Addend, InPlaceOrNotTheResultIsTheSame) {
                    stays = convolution(dtype, c, o, taps, true);
         EXPECT_FALSE(in_place(executor_->target(), stays.program));
         const bool shared = in_place(executor_->target(), dies.program);
-        EXPECT_EQ(shared, GetParam() == "cuda" ? taps == 1 && dtype != DType::f64
-                                               : dtype == DType::bf16);
+        EXPECT_EQ(shared,
+                  GetParam() == "cuda" ? taps == 1 && dtype != DType::f64 : dtype == DType::bf16);
         const Array over = run_program(*executor_, dies.program, dies.in).at("z"),
                     apart = run_program(*executor_, stays.program, stays.in).at("z");
         const bool low = dtype == DType::bf16 || dtype == DType::f16;
