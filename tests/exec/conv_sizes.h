@@ -62,23 +62,43 @@ struct FilterGradient {
   }
 };
 
-// The gradient in f32 and in bf16 against the one in double, and its bits for any number of
-// threads.
+// Operands of a gradient of filters, and that gradient in double.
+struct ExactGradient {
+  std::vector<Array> in;
+  Array result;
+
+  explicit ExactGradient(const ConvSizes& n) {
+    std::mt19937 random(static_cast<unsigned>(n.h * 31 + n.c * 7 + n.o));
+    std::vector<Array> in_double;
+    for (const ir::Shape& shape : {n.results(), n.images()}) {
+      in.push_back(normal_low(shape, random));
+      in_double.push_back(in.back().as(ir::DType::f64));
+    }
+    ThreadPool pool(2);
+    result =
+        std::move(run_reference(ir::Op::conv_filter_grad, n.gradient_attrs(), in_double, pool)[0]);
+  }
+};
+// The gradient in f32 against the one in double, and its bits for any number of threads.
+inline void expect_exact_in_f32(const ConvSizes& n, const FilterGradient& way,
+                                const std::vector<Array>& in, const Array& exact) {
+  const Array once = way.of(n, in, ir::DType::f32, 1);
+  EXPECT_LE(relative_error(once, exact), 2e-6);  // that of the sums in the op cases
+  for (const int threads : {2, 5})
+    EXPECT_TRUE(once.same_bits(way.of(n, in, ir::DType::f32, threads)));
+}
+// The same from operands in f32.
+inline void expect_exact_in_f32(const ConvSizes& n, const FilterGradient& way) {
+  const ExactGradient exact(n);
+  expect_exact_in_f32(n, way, {exact.in[0].as(ir::DType::f32), exact.in[1].as(ir::DType::f32)},
+                      exact.result);
+}
+// And from operands in bf16, with results in f32 and in bf16.
 inline void expect_exact(const ConvSizes& n, const FilterGradient& wide,
                          const FilterGradient& low) {
-  std::mt19937 random(static_cast<unsigned>(n.h * 31 + n.c * 7 + n.o));
-  std::vector<Array> in;
-  for (const ir::Shape& shape : {n.results(), n.images()}) in.push_back(normal_low(shape, random));
-  std::vector<Array> in_double;
-  for (const Array& a : in) in_double.push_back(a.as(ir::DType::f64));
-  ThreadPool pool(2);
-  const Array exact =
-      std::move(run_reference(ir::Op::conv_filter_grad, n.gradient_attrs(), in_double, pool)[0]);
-  const Array once = wide.of(n, in, ir::DType::f32, 1);
-  EXPECT_LE(relative_error(once, exact), 2e-6);  // that of the sums in the op cases
-  EXPECT_LE(relative_error(low.of(n, in, ir::DType::bf16, 3), exact), 4e-3);
-  for (const int threads : {2, 5})
-    EXPECT_TRUE(once.same_bits(wide.of(n, in, ir::DType::f32, threads)));
+  const ExactGradient exact(n);
+  expect_exact_in_f32(n, wide, exact.in, exact.result);
+  EXPECT_LE(relative_error(low.of(n, exact.in, ir::DType::bf16, 3), exact.result), 4e-3);
 }
 
 }  // namespace tessera::test

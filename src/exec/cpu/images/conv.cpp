@@ -227,7 +227,7 @@ void conv(const Call& call) {
     p.filters.push_back(call.in[1].as<T>() + part * form.numbers * f[3]);
   T* shared = call.shared_scratch<T>();
   if (form.borders) {
-    add_borders(call, form, attr.pad, shared);
+    add_borders(call.pool, call.in[0], form.channels, attr.pad, shared);
     p.source = {shared, x[1] + 2 * attr.pad, x[2] + 2 * attr.pad, form.channels};
     for (int64_t k = 0; k < f[0]; ++k) p.taps.push_back({k, 0});
     shared += form.elements(x, attr.pad);

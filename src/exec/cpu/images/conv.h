@@ -92,6 +92,14 @@ Scratch scratch_filter_grad_narrow(const ir::Conv& attr, const ir::Shape& g, con
                                    const ir::Shape& f);
 void filter_grad_narrow(const Call& call);
 
+// The same in f32 from images of few channels (conv_filter_grad_lines.cpp), where the micro-kernel
+// reads rows where they lie.
+bool filter_lines_serve(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
+                        const ir::Shape& f);
+Scratch scratch_filter_grad_lines(const ir::Conv& attr, const ir::Shape& g, const ir::Shape& x,
+                                  const ir::Shape& f);
+void filter_grad_lines(const Call& call);
+
 // conv where images and filters are i8 (conv_i8.cpp), by the shape of the filters.
 plan::PackedForm packed_conv_i8(const ir::Shape& filters);
 void pack_conv_i8(const Call& call);

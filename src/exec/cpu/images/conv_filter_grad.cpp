@@ -1,6 +1,6 @@
 // The gradient of a convolution's filters: what the taps of some pixels read is gathered and
-// multiplied with the gradient of those pixels. (For bf16 there are other ways,
-// conv_filter_grad_turned.cpp and conv_filter_grad_narrow.cpp.) Convention: tiles and the order of
+// multiplied with the gradient of those pixels. (There are other ways: conv_filter_grad_turned.cpp,
+// conv_filter_grad_narrow.cpp and conv_filter_grad_lines.cpp.) Convention: tiles and the order of
 // sums are functions of the shapes alone.
 #include <algorithm>
 #include <cstring>
@@ -160,9 +160,10 @@ void filter_grad(const Call& call) {
 }  // namespace
 
 void fast_conv_filter_grad(const Call& call) {
-  if (!is_bf16(call.in[0])) return filter_grad<float>(call);
   const auto& attr = call.attr<ir::Conv>();
   const ir::Shape &g = call.in[0].shape, &x = call.in[1].shape, &f = call.out[0].shape;
+  if (!is_bf16(call.in[0]))
+    return filter_lines_serve(attr, g, x, f) ? filter_grad_lines(call) : filter_grad<float>(call);
   if (micro_low().product && narrow_filters_serve(attr, g, x, f)) return filter_grad_narrow(call);
   const bool turns = micro_low().turns && turned_filters_pay(attr, g, x, f);
   turns ? filter_grad_turned(call) : filter_grad<Low>(call);
@@ -177,7 +178,10 @@ Scratch scratch_conv_filter_grad(const ir::Attrs& attrs, std::span<const ir::Typ
       .per_thread = gemm_scratch_bytes + sizeof(float) * t.gathered()};
   const auto& attr = std::get<ir::Conv>(attrs);
   const ir::Shape &g = in[0].shape, &x = in[1].shape, &f = out[0].shape;
-  if (in[0].dtype != ir::DType::bf16) return gathered;
+  if (in[0].dtype != ir::DType::bf16)
+    return filter_lines_serve(attr, g, x, f)
+               ? larger(gathered, scratch_filter_grad_lines(attr, g, x, f))
+               : gathered;
   if (narrow_filters_serve(attr, g, x, f))
     return larger(gathered, scratch_filter_grad_narrow(attr, g, x, f));
   if (!turned_filters_pay(attr, g, x, f)) return gathered;

@@ -61,11 +61,14 @@ inline void spread_to_fours(const Low* from, std::int64_t pixels, std::int64_t c
     to = std::fill_n(to, 4 * words - channels, Low{0});
   }
 }
+// A copy of images with borders of zeros; a pixel has `channels` numbers there, those that bf16 is
+// filled up to.
 template <class T>
-void add_borders(const Call& call, const Form& form, std::int64_t pad, T* to) {
-  const ir::Shape& x = call.in[0].shape;
-  const T* const from = call.in[0].as<T>();
-  const std::int64_t h = x[1] + 2 * pad, border = pad * form.channels, row = x[2] * form.channels;
+void add_borders(ThreadPool& pool, const Tensor& images, std::int64_t channels, std::int64_t pad,
+                 T* to) {
+  const ir::Shape& x = images.shape;
+  const T* const from = images.as<T>();
+  const std::int64_t h = x[1] + 2 * pad, border = pad * channels, row = x[2] * channels;
   const auto add = [&](std::int64_t line) {
     T* const at = to + line * (row + 2 * border);
     const std::int64_t y = line % h - pad;
@@ -77,11 +80,11 @@ void add_borders(const Call& call, const Form& form, std::int64_t pad, T* to) {
     std::fill_n(at, border, T{0});
     std::fill_n(at + border + row, border, T{0});
     if constexpr (std::is_same_v<T, Low>)
-      if (form.channels != x[3]) return spread_to_fours(pixels, x[2], x[3], at + border);
+      if (channels != x[3]) return spread_to_fours(pixels, x[2], x[3], at + border);
     std::copy_n(pixels, row, at + border);
   };
   constexpr std::int64_t lines = 16;  // of a task: one by one, threads would wait for their numbers
-  call.pool.parallel_for(ceil_div(x[0] * h, lines), [&](std::int64_t task, int) {
+  pool.parallel_for(ceil_div(x[0] * h, lines), [&](std::int64_t task, int) {
     for (std::int64_t line = task * lines; line < std::min(x[0] * h, (task + 1) * lines); ++line)
       add(line);
   });

@@ -66,8 +66,8 @@ template <class Body>
 HWY_INLINE void in_rows(int64_t rows, int64_t c, const Body& body) {
   int64_t row = 0;
   for (; row + rows_together <= rows; row += rows_together)
-    along_row(c, [&](int64_t i, auto where)
-                     TESSERA_ROW_ATTR { body(row, RowCount<rows_together>{}, i, where); });
+    along_short_row(c, [&](int64_t i, auto where)
+                           TESSERA_ROW_ATTR { body(row, RowCount<rows_together>{}, i, where); });
   if constexpr (rows_together > 1)
     for (; row < rows; ++row)
       along_row(

@@ -125,14 +125,25 @@ HWY_INLINE void store_two(Two v, std::int8_t* y) {
   hn::StoreU(hn::Max(hn::DemoteTo(bytes, pair), hn::Set(bytes, std::int8_t{-127})), bytes, y);
 }
 
-// Where in a row: two whole vectors, or n numbers, its last ones.
+// Where in a row: two whole vectors, one with zeros for the other, or n numbers, its last ones.
 struct Whole {};
+struct One {};
 struct Part {
   std::int64_t n;
 };
 template <class T>
 HWY_INLINE Two load_two(Whole, const T* x) {
   return load_two(x);
+}
+HWY_INLINE Two load_two(One, const float* x) {
+  const hn::ScalableTag<float> d;
+  return {hn::LoadU(d, x), hn::Zero(d)};
+}
+HWY_INLINE Two load_two(One, const std::uint16_t* x) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const hn::Rebind<std::uint16_t, decltype(d)> half;
+  return {hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x)))), hn::Zero(d)};
 }
 // A loop, and no memcpy: before a call, the vectors of the whole row would leave their registers.
 template <class T>
@@ -151,6 +162,14 @@ HWY_INLINE Two load_two(Part part, const T* x) {
 template <bool machine, class T>
 HWY_INLINE void store_two(Whole, Two v, T* y) {
   store_two<machine>(v, y);
+}
+template <bool machine>
+HWY_INLINE void store_two(One, Two v, float* y) {
+  hn::StoreU(v.a, hn::ScalableTag<float>(), y);
+}
+template <bool machine>
+HWY_INLINE void store_two(One, Two v, std::uint16_t* y) {
+  store_rounded(v.a, y);
 }
 template <bool machine, class T>
 HWY_INLINE void store_two(Part part, Two v, T* y) {
@@ -173,6 +192,14 @@ HWY_INLINE void along_row(std::int64_t n, const Body& body) {
   std::int64_t i = 0;
   for (; i + step <= n; i += step) body(i, Whole{});
   if (i < n) body(i, Part{n - i});
+}
+// The same for rows that may have one vector in all: body(first, Whole, One or Part).
+template <class Body>
+HWY_INLINE void along_short_row(std::int64_t n, const Body& body) {
+  if (2 * n == lanes_of_two())
+    body(0, One{});
+  else
+    along_row(n, body);
 }
 template <int turn>
 using Turn = std::integral_constant<int, turn>;
