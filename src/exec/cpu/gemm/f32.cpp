@@ -101,7 +101,7 @@ HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scatte
                               int64_t k0, int64_t k, const float* HWY_RESTRICT b,
                               int64_t other_panel, const TileOut& out) {
   constexpr int64_t ahead = 4;  // numbers of k whose B is fetched before it is read
-  constexpr int panels = (W + 1) / 2, line = 16;
+  constexpr int line = 16;
   V sum[W][rows_in_place];
   for (auto& column : sum) ((column[I] = hn::Zero(d)), ...);
   int64_t from = k0 % a.length, size = 0;
@@ -114,11 +114,10 @@ HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scatte
       V columns[W];
 #pragma GCC unroll 4
       for (int w = 0; w < W; ++w) columns[w] = hn::Load(d, b + w / 2 * other_panel + w % 2 * lanes);
-#pragma GCC unroll 2
-      for (int panel = 0; panel < panels; ++panel)
-#pragma GCC unroll 2
-        for (int part = 0; part < NR; part += line)
-          hwy::Prefetch(b + ahead * NR + panel * other_panel + part);
+#pragma GCC unroll 4
+      for (int w = 0; w < W; ++w)
+        if (w % 2 * lanes % line == 0)
+          hwy::Prefetch(b + ahead * NR + w / 2 * other_panel + w % 2 * lanes);
 #pragma GCC unroll 6
       for (int i = 0; i < rows_in_place; ++i) {
         const V x = spread(row[i] + at);
