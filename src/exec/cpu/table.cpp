@@ -61,7 +61,8 @@ bool supports(ir::Op op, ir::DType dtype) {
   return (dtype == ir::DType::f64 ? kernel(op).f64 : kernel(op).f32) != nullptr;
 }
 
-// A convolution in bf16 writes each number behind its addend, and sums are elsewhere.
+// A convolution in bf16 reads each addend before it writes the result there; its sums lie
+// elsewhere.
 bool overwrites(ir::Op op, std::span<const ir::Type> in) {
   return op == ir::Op::conv && in.size() == 5 && in[0].dtype == ir::DType::bf16;
 }

@@ -162,8 +162,10 @@ void filter_grad(const Call& call) {
 void fast_conv_filter_grad(const Call& call) {
   const auto& attr = call.attr<ir::Conv>();
   const ir::Shape &g = call.in[0].shape, &x = call.in[1].shape, &f = call.out[0].shape;
-  if (!is_bf16(call.in[0]))
-    return filter_lines_serve(attr, g, x, f) ? filter_grad_lines(call) : filter_grad<float>(call);
+  if (!is_bf16(call.in[0])) {
+    const bool lines = micro_f32().in_place.tile && filter_lines_serve(attr, g, x, f);
+    return lines ? filter_grad_lines(call) : filter_grad<float>(call);
+  }
   if (micro_low().product && narrow_filters_serve(attr, g, x, f)) return filter_grad_narrow(call);
   const bool turns = micro_low().turns && turned_filters_pay(attr, g, x, f);
   turns ? filter_grad_turned(call) : filter_grad<Low>(call);

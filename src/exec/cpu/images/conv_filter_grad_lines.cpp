@@ -19,7 +19,7 @@ namespace {
 using std::int64_t;
 
 struct FilterLines {
-  // Numbers of more channels are further apart than a cache has sets.
+  // Numbers of more channels are so far apart that those of a block share a few sets of a cache.
   static constexpr int64_t most_channels = 64;
   static constexpr int64_t block_pixels = 128, block_columns = 64;  // of a packed gradient
   int64_t stride, pad, c, o;
@@ -50,8 +50,7 @@ struct FilterLines {
   // Filters of one pixel gather nothing anyway (conv_filter_grad.cpp).
   bool serves() const {
     const bool one_pixel = rows == 1 && reads == c && stride == 1 && pad == 0;
-    return c > 0 && c <= most_channels && o > 0 && lines > 0 && width > 0 && !one_pixel &&
-           vector_f32().in_place.tile;
+    return c > 0 && c <= most_channels && o > 0 && lines > 0 && width > 0 && !one_pixel;
   }
   int64_t sums() const { return rows * reads * o; }  // of a chunk
   int64_t bordered() const {
@@ -111,7 +110,7 @@ class LineBlock {
   }
 
   const FilterLines& t_;
-  const Micro& kernel_ = vector_f32();
+  const Micro& kernel_ = micro_f32();
   const float *images_, *dy_;
   float* packed_;
   std::vector<const void*> at_;

@@ -1,4 +1,4 @@
-// Max pooling, a row of result pixels per task; the gradient asks, for each pixel, which
+// Max pooling, a few rows of result pixels per task; the gradient asks, for each pixel, which
 // windows it won.
 #include <algorithm>
 #include <cstdint>
@@ -183,7 +183,7 @@ void pool_row(const Call& call, int64_t number, const T** pixels) {
   auto* const numbers = reinterpret_cast<std::uint8_t*>(pixels + attr.size * attr.size);
   const int64_t top = number % y[1] * attr.stride - attr.pad, c = y[3],
                 bottom = std::min(x[1], top + attr.size),
-                fresh = std::max<int64_t>(0, top + attr.size - attr.stride);
+                fresh = std::max({int64_t{0}, top, top + attr.size - attr.stride});
   const T* const image = call.in[0].as<T>() + number / y[1] * x[1] * x[2] * c;
   for (int64_t q = 0; q < y[2]; ++q) {
     const int64_t left = q * attr.stride - attr.pad, at = (number * y[2] + q) * c;
