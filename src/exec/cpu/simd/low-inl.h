@@ -44,6 +44,13 @@ HWY_INLINE Two load_two(const float* address) {
   const float* const x = at_once(address);
   return {hn::LoadU(d, x), hn::LoadU(d, x + hn::Lanes(d))};
 }
+// One vector of bf16.
+HWY_INLINE hn::Vec<hn::ScalableTag<float>> load_widened(const std::uint16_t* x) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const hn::Rebind<std::uint16_t, decltype(d)> half;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x))));
+}
 HWY_INLINE Two load_two(const std::uint16_t* x) {
   const hn::ScalableTag<float> d;
 #if HWY_TARGET == HWY_NEON
@@ -53,12 +60,7 @@ HWY_INLINE Two load_two(const std::uint16_t* x) {
   return {hn::BitCast(d, hn::InterleaveLower(low, zero, v)),
           hn::BitCast(d, hn::InterleaveUpper(low, zero, v))};
 #else
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const hn::Rebind<std::uint16_t, decltype(d)> half;
-  const auto wide = [&](const std::uint16_t* p) HWY_ATTR {
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, p))));
-  };
-  return {wide(x), wide(x + hn::Lanes(d))};
+  return {load_widened(x), load_widened(x + hn::Lanes(d))};
 #endif
 }
 
@@ -140,10 +142,7 @@ HWY_INLINE Two load_two(One, const float* x) {
   return {hn::LoadU(d, x), hn::Zero(d)};
 }
 HWY_INLINE Two load_two(One, const std::uint16_t* x) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToUnsigned<decltype(d)> du;
-  const hn::Rebind<std::uint16_t, decltype(d)> half;
-  return {hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(half, x)))), hn::Zero(d)};
+  return {load_widened(x), hn::Zero(hn::ScalableTag<float>())};
 }
 // A loop, and no memcpy: before a call, the vectors of the whole row would leave their registers.
 template <class T>
