@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/check.h"
 #include "parallel/world.h"
 #include "session/init.h"
 #include "session/session.h"
