@@ -64,7 +64,7 @@ bool watch(int workers, const Ready& ready) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : shares_(std::max(1, threads)) {
   try {
     for (int i = 1; i < threads; ++i)
       workers_.emplace_back([this, i, threads] { work(i, threads - 1); });
@@ -99,8 +99,7 @@ void ThreadPool::parallel_for(std::int64_t tasks,
   {
     std::lock_guard lock(mutex_);
     body_ = &body;
-    tasks_ = tasks;
-    next_ = 0;
+    shares_.begin(tasks);
     busy_ = static_cast<int>(workers_.size());
     ++round_;
     asleep = asleep_ > 0;
@@ -118,12 +117,11 @@ void ThreadPool::parallel_for(std::int64_t tasks,
 
 void ThreadPool::drain(int thread) {
   try {
-    for (std::int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < tasks_;)
-      (*body_)(i, thread);
+    while (const std::optional<std::int64_t> task = shares_.take(thread)) (*body_)(*task, thread);
   } catch (...) {
     std::lock_guard lock(mutex_);
     if (!error_) error_ = std::current_exception();
-    next_ = tasks_;
+    shares_.stop();
   }
 }
 

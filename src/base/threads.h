@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/task_shares.h"
+
 namespace tessera {
 
 class ThreadPool {
@@ -40,10 +42,9 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   const std::function<void(std::int64_t, int)>* body_ = nullptr;
-  std::int64_t tasks_ = 0;
+  TaskShares shares_;
   // Every round has all workers. What a round needs is written before round_ goes up, and busy_
   // goes down when a worker is done with it. Both are watched for a while by those who wait.
-  alignas(64) std::atomic<std::int64_t> next_{0};
   alignas(64) std::atomic<std::uint64_t> round_{0};
   alignas(64) std::atomic<int> busy_{0};
   alignas(64) std::atomic<bool> stop_{false};
