@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/watching.h"
 
 namespace tessera {
 namespace {
@@ -48,6 +49,7 @@ bool watch(int workers, const Ready& ready) {
     --sleeps_left;
     return ready();
   }
+  const Watching watching;
   Clock::time_point now = Clock::now();
   for (const Clock::time_point until = now + longest; now < until;) {
     for (int i = 0; i < 16; ++i, relax())

@@ -31,7 +31,7 @@ LayerMeter::LayerMeter(const config::Config& config, std::int64_t batch,
   seconds_.resize(parts_.rows.size());
   watch_.begin();                  // settles which threads it watches, before others start theirs
   if (config.run.device == "cpu")  // a card has its work by the graph
-    cpu_.assign(parts_.rows.size() - 1, std::vector<double>(watch_.cpu_seconds().size()));
+    cpu_.assign(parts_.rows.size() - 1, std::vector<double>(watch_.computed().size()));
   session_.load(initial_weights(static_cast<std::uint64_t>(config.run.seed)));
   session_.predict(images_, batch_);  // warms up
 }
@@ -46,10 +46,10 @@ void LayerMeter::turn() {
 }
 
 void LayerMeter::time_steps() {
-  std::vector<double> before = watch_.cpu_seconds();
+  std::vector<double> before = watch_.computed();
   if (!cpu_.empty())
     session_.observe([&](std::size_t step, const auto&) {
-      std::vector<double> now = watch_.cpu_seconds();
+      std::vector<double> now = watch_.computed();
       const std::size_t row = parts_.of_step[step];
       for (std::size_t i = 0; i < now.size() && row != LayerRows::rest; ++i)
         cpu_[row][i] += now[i] - before[i];

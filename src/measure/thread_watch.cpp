@@ -3,23 +3,23 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
+#include <chrono>
 #include <filesystem>
 #include <string>
+
+#include "base/watching.h"
 
 namespace tessera::run {
 namespace {
 
-double read_clock(clockid_t clock) {
-  timespec now{};
-  if (::clock_gettime(clock, &now) != 0) return 0;
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Linux has a clock for the CPU time of every thread of a process: the complement of the thread's
-// number, followed by three bits that are 6.
-double cpu_seconds_of(int thread) {
-  return read_clock(static_cast<clockid_t>((~static_cast<unsigned>(thread) << 3) | 6u));
+// CPU seconds that a thread computed since it was started.
+double computed_seconds(int thread) {
+  const double watched = watched_seconds(thread);  // first: it must not be the larger one
+  return cpu_seconds_of(thread) - watched;
 }
 
 std::vector<int> threads_now() {
@@ -41,19 +41,19 @@ void ThreadWatch::begin() {
     for (const int id : threads_now())
       if (!std::binary_search(before_.begin(), before_.end(), id)) threads_.push_back({.id = id});
   }
-  for (Thread& thread : threads_) thread.began = cpu_seconds_of(thread.id);
-  began_ = read_clock(CLOCK_MONOTONIC);
+  for (Thread& thread : threads_) thread.began = computed_seconds(thread.id);
+  began_ = seconds_now();
 }
 
 void ThreadWatch::end() {
-  passed_ += read_clock(CLOCK_MONOTONIC) - began_;
+  passed_ += seconds_now() - began_;
   for (Thread& thread : threads_)
-    thread.spent += std::max(0.0, cpu_seconds_of(thread.id) - thread.began);
+    thread.spent += std::max(0.0, computed_seconds(thread.id) - thread.began);
 }
 
-std::vector<double> ThreadWatch::cpu_seconds() const {
+std::vector<double> ThreadWatch::computed() const {
   std::vector<double> out;
-  for (const Thread& thread : threads_) out.push_back(cpu_seconds_of(thread.id));
+  for (const Thread& thread : threads_) out.push_back(computed_seconds(thread.id));
   return out;
 }
 

@@ -1,5 +1,5 @@
-// How busy threads are: the CPU time of each over the time that passed. Waiting for work takes no
-// CPU time, and neither does being set aside for another process.
+// How busy threads are: the CPU time of each over the time that passed, without what it took to
+// watch for work. Being set aside for another process takes none.
 #pragma once
 
 #include <vector>
@@ -17,8 +17,8 @@ class ThreadWatch {
   // The share of these stretches in which each thread computed; the calling thread is the first,
   // the others follow in the order in which they were started.
   std::vector<double> busy() const;
-  // CPU seconds of each since it was started; after the first begin().
-  std::vector<double> cpu_seconds() const;
+  // CPU seconds that each computed since it was started; after the first begin().
+  std::vector<double> computed() const;
 
  private:
   struct Thread {
