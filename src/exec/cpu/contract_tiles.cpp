@@ -18,6 +18,19 @@ int64_t even_tile(int64_t extent, int64_t most, int64_t multiple) {
   return std::min(extent, ceil_div(ceil_div(extent, ceil_div(extent, most)), multiple) * multiple);
 }
 
+// Whether a product of bf16 has tasks enough for 16 threads with k whole: where rows are read as
+// they lie, tasks may be small (small_tiles). Chunks of k would be one large task for each thread,
+// which then wait for the slowest core.
+bool small_tasks_suffice(const Lowering& l) {
+  constexpr int threads = 16, of_a_thread = 3;
+  if (!l.low || micro_low().packs_rows() || l.k.a != 1) return false;
+  const ProductTask task =
+      product_task(task_sizes(micro_low()), l.m.extent, l.n.extent, l.k.extent * l.outer_k_steps(),
+                   l.outer_steps(), threads, [](ProductTask) { return true; });
+  return l.outer_steps() * ceil_div(l.m.extent, task.rows) * ceil_div(l.n.extent, task.columns) >=
+         of_a_thread * threads;
+}
+
 // Large tiles amortise packing (each side costs roughly as much as 4 rows of arithmetic, of bf16 as
 // much as 16); many tiles keep threads busy. The score weighs the loss to packing against the idle
 // share of 2 and of 16 threads.
@@ -129,7 +142,7 @@ Lowering lower_contract(std::string_view sig, std::span<const ir::Shape> in, boo
   if (out.products)
     out.n_tile = 16;
   else if (out.c_elements() > 0)
-    choose_tiles(out, whole_k);
+    choose_tiles(out, whole_k || small_tasks_suffice(out));
   return out;
 }
 
