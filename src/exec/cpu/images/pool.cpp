@@ -19,6 +19,17 @@
 
 #include "exec/cpu/simd/low-inl.h"
 
+#ifndef TESSERA_POOL_WINDOW
+#define TESSERA_POOL_WINDOW
+namespace tessera::exec::cpu {
+// One that holds a pixel: where its result lies, and the pixel's number in it.
+struct Window {
+  std::int64_t at;
+  std::uint8_t number;
+};
+}  // namespace tessera::exec::cpu
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
 
@@ -130,33 +141,37 @@ void largest_low(const Low* const* pixels, const std::uint8_t* numbers, int64_t 
   largest(pixels, numbers, count, n, y, which);
 }
 
-// sum += dy where the window's winner is this number.
+// The gradient of a pixel: the sum of those of the windows that it won.
 template <class T>
-HWY_INLINE void add_won_of(const std::uint8_t* which, std::uint8_t number, const T* dy, int64_t n,
-                           float* sum) {
+HWY_INLINE void sum_won(const Window* windows, int64_t count, const T* dy,
+                        const std::uint8_t* which, int64_t n, T* dx) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> di;
   const hn::Rebind<std::uint8_t, decltype(d)> bytes;
-  const auto this_one = hn::Set(di, number);
   along_row(n, [&](int64_t i, auto where) TESSERA_ROW_ATTR {
     HWY_ALIGN std::uint8_t room[2 * hn::MaxLanes(d)] = {};
-    const std::uint8_t* const winners = bytes_of(where, which + i, room);
-    const auto won = [&](auto g, const std::uint8_t* winner) TESSERA_ROW_ATTR {
-      const auto is_this = hn::Eq(hn::PromoteTo(di, hn::LoadU(bytes, winner)), this_one);
-      return hn::IfThenElseZero(hn::RebindMask(d, is_this), g);
-    };
-    const Two g = load_two(where, dy + i), s = load_two(where, sum + i);
-    store_two<false>(
-        where, Two{hn::Add(s.a, won(g.a, winners)), hn::Add(s.b, won(g.b, winners + hn::Lanes(d)))},
-        sum + i);
+    Two sum{hn::Zero(d), hn::Zero(d)};
+    for (int64_t k = 0; k < count; ++k) {
+      const auto number = hn::Set(di, windows[k].number);
+      const auto won = [&](auto g, const std::uint8_t* winner) TESSERA_ROW_ATTR {
+        const auto is_this = hn::Eq(hn::PromoteTo(di, hn::LoadU(bytes, winner)), number);
+        return hn::IfThenElseZero(hn::RebindMask(d, is_this), g);
+      };
+      const Two g = load_two(where, dy + windows[k].at + i);
+      const std::uint8_t* const winners = bytes_of(where, which + windows[k].at + i, room);
+      sum.a = hn::Add(sum.a, won(g.a, winners));
+      sum.b = hn::Add(sum.b, won(g.b, winners + hn::Lanes(d)));
+    }
+    store_two<false>(where, sum, dx + i);
   });
 }
-void add_won(const Tensor& dy, int64_t at, const std::uint8_t* which, std::uint8_t number,
-             int64_t n, float* sum) {
-  if (is_bf16(dy))
-    add_won_of(which + at, number, dy.as<Low>() + at, n, sum);
-  else
-    add_won_of(which + at, number, dy.as<float>() + at, n, sum);
+void sum_won_f32(const Window* windows, int64_t count, const float* dy, const std::uint8_t* which,
+                 int64_t n, float* dx) {
+  sum_won(windows, count, dy, which, n, dx);
+}
+void sum_won_low(const Window* windows, int64_t count, const Low* dy, const std::uint8_t* which,
+                 int64_t n, Low* dx) {
+  sum_won(windows, count, dy, which, n, dx);
 }
 
 }  // namespace tessera::exec::cpu::HWY_NAMESPACE
@@ -167,9 +182,10 @@ namespace tessera::exec::cpu {
 
 using std::int64_t;
 
-HWY_EXPORT(add_won);
 HWY_EXPORT(largest_f32);
 HWY_EXPORT(largest_low);
+HWY_EXPORT(sum_won_f32);
+HWY_EXPORT(sum_won_low);
 
 namespace {
 
@@ -228,39 +244,59 @@ Scratch scratch_max_pool(const ir::Attrs& attrs, std::span<const ir::Type>,
   return {.per_thread = static_cast<std::size_t>(attr.size * attr.size) * (sizeof(void*) + 1)};
 }
 
-void fast_max_pool_grad(const Call& call) {
+namespace {
+
+// A row of pixels.
+template <class T>
+void pool_grad_row(const Call& call, int64_t number, Window* windows) {
   const auto& attr = call.attr<ir::Pool>();
   const ir::Shape &g = call.in[0].shape, &x = call.out[0].shape;
-  const std::uint8_t* which = call.in[1].as<std::uint8_t>();
-  // Windows p that hold row r: p stride - pad <= r < p stride - pad + size.
-  const auto windows = [&](int64_t r, int64_t count) {
-    const int64_t low = r + attr.pad - attr.size + 1,
-                  first = low <= 0 ? 0 : (low + attr.stride - 1) / attr.stride;
-    return std::pair{first, std::min(count - 1, (r + attr.pad) / attr.stride)};
+  const int64_t row = number % x[1], image = number / x[1], c = x[3];
+  // Moves [first, end) on to the windows p that hold pixel r: p stride - pad <= r < p stride - pad
+  // + size. Divisions would take as long as the sums.
+  const auto hold = [&](int64_t r, int64_t all, int64_t& first, int64_t& end) {
+    while (end < all && end * attr.stride - attr.pad <= r) ++end;
+    while (first < end && first * attr.stride - attr.pad + attr.size <= r) ++first;
   };
-  call.pool.parallel_for(x[0] * x[1], [&](int64_t task, int thread) {
-    const int64_t b = task / x[1], row = task % x[1], c = x[3];
-    const auto [p0, p1] = windows(row, g[1]);
-    float* const sum = call.scratch_of<float>(thread);
-    for (int64_t col = 0; col < x[2]; ++col) {
-      float* to = room_for(call.out[0], (task * x[2] + col) * c, sum);
-      std::fill_n(to, c, 0.0f);
-      const auto [q0, q1] = windows(col, g[2]);
-      for (int64_t p = p0; p <= p1; ++p)
-        for (int64_t q = q0; q <= q1; ++q) {
-          const auto number = static_cast<std::uint8_t>(
-              (row - p * attr.stride + attr.pad) * attr.size + col - q * attr.stride + attr.pad);
-          const int64_t at = ((b * g[1] + p) * g[2] + q) * c;
-          HWY_DYNAMIC_DISPATCH(add_won)(call.in[0], at, which, number, c, to);
-        }
-      give(call.out[0], (task * x[2] + col) * c, c, to);
-    }
+  int64_t p0 = 0, p1 = 0, q0 = 0, q1 = 0;
+  hold(row, g[1], p0, p1);
+  for (int64_t col = 0; col < x[2]; ++col) {
+    hold(col, g[2], q0, q1);
+    int64_t count = 0;
+    for (int64_t p = p0; p < p1; ++p)
+      for (int64_t q = q0; q < q1; ++q)
+        windows[count++] = {
+            ((image * g[1] + p) * g[2] + q) * c,
+            static_cast<std::uint8_t>((row - p * attr.stride + attr.pad) * attr.size + col -
+                                      q * attr.stride + attr.pad)};
+    const T* const dy = call.in[0].as<T>();
+    const auto* const which = call.in[1].as<std::uint8_t>();
+    T* const dx = call.out[0].as<T>() + (number * x[2] + col) * c;
+    if constexpr (std::is_same_v<T, Low>)
+      HWY_DYNAMIC_DISPATCH(sum_won_low)(windows, count, dy, which, c, dx);
+    else
+      HWY_DYNAMIC_DISPATCH(sum_won_f32)(windows, count, dy, which, c, dx);
+  }
+}
+template <class T>
+void pool_grad(const Call& call) {
+  const ir::Shape& x = call.out[0].shape;
+  call.pool.parallel_for(x[0] * x[1], [&](int64_t row, int thread) {
+    pool_grad_row<T>(call, row, call.scratch_of<Window>(thread));
   });
 }
-// A pixel that is summed up.
-Scratch scratch_max_pool_grad(const ir::Attrs&, std::span<const ir::Type> in,
+
+}  // namespace
+
+void fast_max_pool_grad(const Call& call) {
+  is_bf16(call.in[0]) ? pool_grad<Low>(call) : pool_grad<float>(call);
+}
+// The windows that hold a pixel.
+Scratch scratch_max_pool_grad(const ir::Attrs& attrs, std::span<const ir::Type>,
                               std::span<const ir::Type>) {
-  return {.per_thread = sizeof(float) * static_cast<std::size_t>(in[0].shape[3])};
+  const auto& attr = std::get<ir::Pool>(attrs);
+  const int64_t most = ceil_div(attr.size, attr.stride);
+  return {.per_thread = sizeof(Window) * static_cast<std::size_t>(most * most)};
 }
 
 }  // namespace tessera::exec::cpu
