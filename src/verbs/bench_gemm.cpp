@@ -1,17 +1,21 @@
 // bench gemm: products of the shapes that networks have, by the kernels that run them, against the
 // peak of their element type and beside other libraries. Convention: `forward` is x w^T with
 // weights that are packed once, as inference has them; `dx` is g w and `dw` is g^T x, as training
-// has them. Ours and the others take turns, and the median run counts.
+// has them. Ours, the others and on cores the loop whose rate is the peak take turns, since the
+// speed of a machine that others use too changes; the median run counts, and the median share.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/say.h"
+#include "exec/cpu/peak.h"
 #include "exec/cpu/peers/peers.h"
 #include "exec/executor.h"
 #include "ir/builder.h"
@@ -164,12 +168,23 @@ class OurProduct {
 struct GemmRow {
   GemmProduct product;
   std::vector<double> ms;  // ours first, then the peers in their order
+  double peak_gflops = 0;  // beside our runs
+  double of_peak = 0;
   double gflops(std::size_t who) const { return product.flops() / ms[who] * 1e-6; }
   double ratio(std::size_t peer) const { return ms[peer + 1] / ms[0]; }
 };
 
+// Products are measured beside these.
+struct Beside {
+  std::vector<exec::cpu::PeerGemm> peers;
+  std::optional<exec::cpu::PeakRounds> rounds;  // of cores; without, the peak does not change
+  Peak peak;
+
+  double peak_now() { return rounds ? rounds->gflops() : peak.gflops; }
+};
+
 GemmRow measure_product(const GemmProduct& p, DType dtype, const config::Config& config,
-                        const std::vector<exec::cpu::PeerGemm>& peers, int64_t repeats) {
+                        Beside& beside, int64_t repeats) {
   OurProduct ours(p, dtype, config);
   std::vector<float> c(static_cast<std::size_t>(p.rows * p.columns));
   const exec::cpu::PeerProduct given{.m = p.rows,
@@ -180,28 +195,35 @@ GemmRow measure_product(const GemmProduct& p, DType dtype, const config::Config&
                                      .a_turned = p.a_turned,
                                      .b_turned = p.b_turned,
                                      .c = c.data()};
-  std::vector<std::vector<double>> ms(peers.size() + 1);
+  std::vector<std::vector<double>> ms(beside.peers.size() + 1);
+  std::vector<double> peaks, shares;
   double spent = 0;
   const auto enough = [&] {
-    const auto runs = static_cast<int64_t>(ms[0].size()) - 1;  // the first one warms up
+    const auto runs = static_cast<int64_t>(shares.size()) - 1;  // the first one warms up
     return repeats > 0 ? runs >= repeats : runs >= 5 && (spent > 200 || runs >= 200);
   };
   while (!enough()) {
+    peaks.push_back(beside.peak_now());
+    // Each has two runs: the first wakes its threads, which slept while others had their turn.
+    spent += ours.run();
     ms[0].push_back(ours.run());
     spent += ms[0].back();
-    for (std::size_t i = 0; i < peers.size(); ++i) {
+    shares.push_back(p.flops() / ms[0].back() * 1e-6 / peaks.back());
+    for (std::size_t i = 0; i < beside.peers.size(); ++i) {
+      beside.peers[i].run(given);
       const auto start = std::chrono::steady_clock::now();
-      peers[i].run(given);
+      beside.peers[i].run(given);
       ms[i + 1].push_back(
           std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
               .count());
     }
   }
-  GemmRow row{.product = p, .ms = {}};
-  for (std::vector<double>& runs : ms) {
+  const auto median = [](std::vector<double>& runs) {
     runs.erase(runs.begin());
-    row.ms.push_back(report::quantiles(runs).median);
-  }
+    return report::quantiles(runs).median;
+  };
+  GemmRow row{.product = p, .ms = {}, .peak_gflops = median(peaks), .of_peak = median(shares)};
+  for (std::vector<double>& runs : ms) row.ms.push_back(median(runs));
   return row;
 }
 
@@ -209,7 +231,9 @@ GemmRow measure_product(const GemmProduct& p, DType dtype, const config::Config&
 struct ModelRate {
   std::string model;
   double flops = 0, ms = 0;
+  double peak_ms = 0;  // what it would have been at the peak beside each
   double gflops() const { return flops / ms * 1e-6; }
+  double of_peak() const { return peak_ms / ms; }
 };
 std::vector<ModelRate> rates_of(const std::vector<GemmRow>& rows) {
   std::vector<ModelRate> out;
@@ -218,14 +242,14 @@ std::vector<ModelRate> rates_of(const std::vector<GemmRow>& rows) {
       out.push_back({.model = row.product.model});
     out.back().flops += row.product.flops();
     out.back().ms += row.ms[0];
+    out.back().peak_ms += row.ms[0] * row.of_peak;
   }
   return out;
 }
 
 struct GemmTable {
   std::vector<GemmRow> rows;
-  std::vector<exec::cpu::PeerGemm> peers;
-  Peak peak;
+  const Beside& beside;
   std::string dtype;
 };
 
@@ -235,8 +259,8 @@ ordered_json gemm_json(const GemmTable& t, const config::Config& config, int64_t
   for (const GemmRow& row : t.rows) {
     const GemmProduct& p = row.product;
     ordered_json others = ordered_json::object();
-    for (std::size_t i = 0; i < t.peers.size(); ++i)
-      others[t.peers[i].name] = {{"gflops", row.gflops(i + 1)}, {"ratio", row.ratio(i)}};
+    for (std::size_t i = 0; i < t.beside.peers.size(); ++i)
+      others[t.beside.peers[i].name] = {{"gflops", row.gflops(i + 1)}, {"ratio", row.ratio(i)}};
     rows.push_back({{"model", p.model},
                     {"part", p.part},
                     {"product", p.name},
@@ -245,51 +269,60 @@ ordered_json gemm_json(const GemmTable& t, const config::Config& config, int64_t
                     {"k", p.depth},
                     {"ms", row.ms[0]},
                     {"gflops", row.gflops(0)},
-                    {"of_peak", row.gflops(0) / t.peak.gflops},
+                    {"peak_gflops", row.peak_gflops},
+                    {"of_peak", row.of_peak},
                     {"peers", others}});
   }
   for (const ModelRate& m : rates_of(t.rows))
-    models.push_back(
-        {{"model", m.model}, {"gflops", m.gflops()}, {"of_peak", m.gflops() / t.peak.gflops}});
-  for (const exec::cpu::PeerGemm& peer : t.peers)
+    models.push_back({{"model", m.model}, {"gflops", m.gflops()}, {"of_peak", m.of_peak()}});
+  for (const exec::cpu::PeerGemm& peer : t.beside.peers)
     peers.push_back({{"name", peer.name}, {"version", peer.version}});
   ordered_json out = {{"dtype", t.dtype},
                       {"batch", batch},
                       {"threads", config.run.threads},
                       {"device", config.run.device},
-                      {"peak_gflops", t.peak.gflops},
-                      {"peak_dtype", t.peak.dtype},
+                      {"peak_gflops", t.beside.peak.gflops},
+                      {"peak_dtype", t.beside.peak.dtype},
                       {"peers", peers},
                       {"models", models},
                       {"rows", rows}};
-  if (!t.peak.doubt.empty()) out["peak_doubt"] = t.peak.doubt;
+  if (!t.beside.peak.doubt.empty()) out["peak_doubt"] = t.beside.peak.doubt;
   return out;
 }
 
 void print_gemm(const GemmTable& t, const config::Config& config, int64_t batch) {
   std::string heading = fmt::format("{:30} {:>18} {:>9} {:>9} {:>6}", "product", "m x n x k", "ms",
                                     "GFLOP/s", "peak");
-  for (const exec::cpu::PeerGemm& peer : t.peers)
+  for (const exec::cpu::PeerGemm& peer : t.beside.peers)
     heading += fmt::format(" {:>9} {:>6}", peer.name, "ratio");
   say(stdout, "{}\n", heading);
   for (const GemmRow& row : t.rows) {
     const GemmProduct& p = row.product;
     std::string line = fmt::format("{:30} {:>18} {:>9.3f} {:>9.1f} {:>5.0f}%", p.title(),
                                    fmt::format("{} x {} x {}", p.rows, p.columns, p.depth),
-                                   row.ms[0], row.gflops(0), row.gflops(0) / t.peak.gflops * 100);
-    for (std::size_t i = 0; i < t.peers.size(); ++i)
+                                   row.ms[0], row.gflops(0), row.of_peak * 100);
+    for (std::size_t i = 0; i < t.beside.peers.size(); ++i)
       line += fmt::format(" {:>9.1f} {:>6.2f}", row.gflops(i + 1), row.ratio(i));
     say(stdout, "{}\n", line);
   }
   for (const ModelRate& m : rates_of(t.rows))
     say(stdout, "{}, all rows together: {:.1f} GFLOP/s, {:.0f}% of the peak\n", m.model, m.gflops(),
-        m.gflops() / t.peak.gflops * 100);
-  say(stdout, "{}, batch {}, {} thread{}; peak {:.0f} GFLOP/s {}, measured {}{}\n", t.dtype, batch,
-      config.run.threads, config.run.threads == 1 ? "" : "s", t.peak.gflops, t.peak.dtype,
-      t.peak.measured, t.peak.doubt.empty() ? "" : " (" + t.peak.doubt + ")");
-  for (const exec::cpu::PeerGemm& peer : t.peers)
+        m.of_peak() * 100);
+  const auto [low, high] = std::minmax_element(
+      t.rows.begin(), t.rows.end(),
+      [](const GemmRow& a, const GemmRow& b) { return a.peak_gflops < b.peak_gflops; });
+  const std::string in_turns =
+      t.beside.rounds
+          ? fmt::format("in turns with the peak, which was {:.0f} to {:.0f} GFLOP/s {}; ",
+                        low->peak_gflops, high->peak_gflops, t.beside.peak.dtype)
+          : "";
+  say(stdout, "{}, batch {}, {} thread{}; {}peak {:.0f} GFLOP/s {}, measured {}{}\n", t.dtype,
+      batch, config.run.threads, config.run.threads == 1 ? "" : "s", in_turns, t.beside.peak.gflops,
+      t.beside.peak.dtype, t.beside.peak.measured,
+      t.beside.peak.doubt.empty() ? "" : " (" + t.beside.peak.doubt + ")");
+  for (const exec::cpu::PeerGemm& peer : t.beside.peers)
     say(stdout, "{} {}: GFLOP/s, and our rate over its\n", peer.name, peer.version);
-  if (t.peers.empty())
+  if (t.beside.peers.empty())
     say(stdout, "no other library for this type is here; `./setup --peers` installs some\n");
 }
 
@@ -308,11 +341,15 @@ int bench_gemm(const config::Config& config, const BenchOptions& options) {
   if (products.empty())
     throw Error(ErrorKind::usage, "no product has \"" + options.filter + "\" in its name",
                 "--filter", "a name is like \"vit_b_16 mlp_1 forward\"; without it all are shown");
-  GemmTable table{.rows = {}, .peers = {}, .peak = {}, .dtype = dtype};
-  if (config.run.device == "cpu") table.peers = exec::cpu::peer_gemms(dtype, threads);
-  table.peak = peak_on(config.run.device, dtype, Ranks(nullptr), threads);
+  Beside beside;
+  if (config.run.device == "cpu") {
+    beside.peers = exec::cpu::peer_gemms(dtype, threads);
+    beside.rounds.emplace(threads, dtype);
+  }
+  beside.peak = peak_on(config.run.device, dtype, Ranks(nullptr), threads);
+  GemmTable table{.rows = {}, .beside = beside, .dtype = dtype};
   for (const GemmProduct& p : products)
-    table.rows.push_back(measure_product(p, elements, config, table.peers, options.repeats));
+    table.rows.push_back(measure_product(p, elements, config, beside, options.repeats));
   if (options.json)
     report::print_document(gemm_json(table, config, options.batch));
   else

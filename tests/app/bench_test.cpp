@@ -41,6 +41,10 @@ TEST(Bench, ProductsAreATable) {
           2 * row["m"].get<double>() * row["n"].get<double>() * row["k"].get<double>();
       EXPECT_NEAR(row["gflops"].get<double>() * row["ms"].get<double>() * 1e6 / flops, 1, 1e-9);
       EXPECT_EQ(row["peers"].size(), table["peers"].size());
+      EXPECT_GT(row["peak_gflops"].get<double>(), 0);
+      EXPECT_NEAR(row["of_peak"].get<double>() * row["peak_gflops"].get<double>() /
+                      row["gflops"].get<double>(),
+                  1, 1e-9);  // of one run
     }
     EXPECT_EQ(products, bytes ? std::set<std::string>{"forward"}
                               : (std::set<std::string>{"forward", "dx", "dw"}));

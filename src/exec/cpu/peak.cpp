@@ -109,8 +109,10 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
+// It counts all threads: each by its CPU time, each by the time that passed for it, and all by the
+// time that passed until the last was done.
 struct Round {
-  double gflops = 0, wall_gflops = 0;
+  double gflops = 0, own_gflops = 0, wall_gflops = 0;
 };
 double median_of_rounds(std::vector<Round> rounds, double Round::*part) {
   const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>(rounds.size() / 2);
@@ -124,11 +126,8 @@ std::vector<PeakLoop> low_loops(std::string_view dtype) {
   return multiplied_in(dtype) == "int8" ? i8_peak_loops() : std::vector<PeakLoop>{};
 }
 
-// A loop of one thread, which returns the operations it did.
-using Loop = std::function<double(float* sink)>;
-
-std::vector<Loop> loops_of(std::string_view dtype) {
-  std::vector<Loop> out;
+std::vector<PeakRounds::Loop> loops_of(std::string_view dtype) {
+  std::vector<PeakRounds::Loop> out;
   for (const PeakLoop& loop : low_loops(dtype))
     out.push_back([loop](float*) { return loop.run(loop.rounds); });
   if (!out.empty()) return out;
@@ -137,27 +136,39 @@ std::vector<Loop> loops_of(std::string_view dtype) {
   return out;
 }
 
-MeasuredPeak measure_loop(const Loop& loop, ThreadPool& pool) {
+Round one_round(const PeakRounds::Loop& loop, ThreadPool& pool) {
+  struct alignas(64) Thread {
+    double done = 0, cpu_seconds = 0, seconds = 0;
+    float sink = 0;
+  };
+  const auto passed = [](auto since) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+  };
+  std::vector<Thread> threads(static_cast<std::size_t>(pool.size()));
+  const auto start = std::chrono::steady_clock::now();
+  pool.parallel_for(pool.size(), [&](std::int64_t task, int) {
+    Thread& t = threads[static_cast<std::size_t>(task)];
+    const auto begin = std::chrono::steady_clock::now();
+    const double began = thread_seconds();
+    t.done = loop(&t.sink);
+    t.cpu_seconds = std::max(1e-9, thread_seconds() - began);
+    t.seconds = passed(begin);
+  });
+  const double wall = passed(start);
+  Round out;
+  for (const Thread& t : threads) {
+    out.gflops += t.done / t.cpu_seconds * 1e-9;
+    out.own_gflops += t.done / t.seconds * 1e-9;
+    out.wall_gflops += t.done / wall * 1e-9;
+  }
+  return out;
+}
+
+MeasuredPeak measure_loop(const PeakRounds::Loop& loop, ThreadPool& pool) {
   constexpr int rounds_of_each = 8;
-  const int threads = pool.size();
-  std::vector<float> sinks(static_cast<std::size_t>(threads) * 16);
-  std::vector<double> done(static_cast<std::size_t>(threads)), rate(done.size());
   std::vector<Round> rounds;
   for (int round = 0; round <= rounds_of_each; ++round) {
-    const auto start = std::chrono::steady_clock::now();
-    pool.parallel_for(threads, [&](std::int64_t task, int) {
-      const auto i = static_cast<std::size_t>(task);
-      const double began = thread_seconds();
-      done[i] = loop(&sinks[i * 16]);
-      rate[i] = done[i] / std::max(1e-9, thread_seconds() - began);
-    });
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    Round now;
-    for (std::size_t i = 0; i < done.size(); ++i) {
-      now.gflops += rate[i] * 1e-9;
-      now.wall_gflops += done[i] / seconds * 1e-9;
-    }
+    const Round now = one_round(loop, pool);
     if (round > 0) rounds.push_back(now);  // the first wakes threads and clocks
   }
   // A loop in registers always takes the same time. A round far above the median is one of a thread
@@ -185,12 +196,18 @@ std::string peak_instructions(std::string_view dtype) {
   return out.empty() ? "f32 multiply-adds" : std::string(multiplied_in(dtype)) + " " + out;
 }
 
+PeakRounds::PeakRounds(int threads, std::string_view dtype) : pool_(threads) {
+  for (const Loop& loop : loops_of(dtype)) {
+    const MeasuredPeak found = measure_loop(loop, pool_);
+    if (loop_ && found.gflops <= best_.gflops) continue;
+    best_ = found;
+    loop_ = loop;
+  }
+}
+double PeakRounds::gflops() { return one_round(loop_, pool_).own_gflops; }
+
 MeasuredPeak measure_peak(int threads, std::string_view dtype) {
-  ThreadPool pool(threads);
-  MeasuredPeak out;
-  for (const Loop& loop : loops_of(dtype))
-    if (const MeasuredPeak found = measure_loop(loop, pool); found.gflops > out.gflops) out = found;
-  return out;
+  return PeakRounds(threads, dtype).best();
 }
 
 double measure_copy_gbytes(int threads) {
