@@ -205,6 +205,27 @@ struct F32Product {
                                   to.data(), n, room, finish);
     return to;
   }
+  // Both packed; A in tasks of so many of k. Rows are multiplied in two parts.
+  std::vector<float> both_packed(int64_t part, void* room) const {
+    const auto panels = [](int64_t elements) {
+      return bytes(sizeof(float) * static_cast<std::size_t>(elements));
+    };
+    const Bytes rows = panels(exec::cpu::packed_a_elements(m, k)),
+                columns = panels(exec::cpu::packed_b_elements<float>(k, n));
+    auto* const of_a = reinterpret_cast<float*>(rows.get());
+    auto* const of_b = reinterpret_cast<float*>(columns.get());
+    for (int64_t k0 = 0; k0 < k; k0 += part)
+      exec::cpu::gemm_pack_a(m, k, a.data(), rs_a(), cs_a(), of_a, {k0, part});
+    exec::cpu::gemm_pack_b<float>(k, 0, n, b.data(), turned ? n : 1, turned ? 1 : k, of_b);
+    std::vector<float> to = c;
+    for (int64_t first = 0, next = 0; first < m; first = next) {
+      next = first == 0 ? std::min(m, 2 * exec::cpu::scattered_rows) : m;
+      exec::cpu::gemm_packed<float>(next - first, n, k, a.data() + first * rs_a(), rs_a(), cs_a(),
+                                    {of_b, k, 0, 0}, beta, to.data() + first * n, n, room, {},
+                                    {of_a, k, 0, first});
+    }
+    return to;
+  }
   friend std::ostream& operator<<(std::ostream& out, const F32Product& p) {
     return out << p.m << " x " << p.n << " x " << p.k << (p.turned ? ", turned" : "") << ", alpha "
                << p.alpha << ", beta " << p.beta;
@@ -254,6 +275,8 @@ TEST_F(F32Products, HaveTheSameBitsFromPackedPanels) {
         EXPECT_TRUE(same_bits(plain, p.packed(exec::cpu::panel_columns, p.k, room.get()))) << p;
         EXPECT_TRUE(same_bits(plain, p.packed(p.n, exec::cpu::low_group, room.get()))) << p;
         EXPECT_TRUE(same_bits(plain, p.packed(p.n, 2 * exec::cpu::low_group, room.get()))) << p;
+        EXPECT_TRUE(same_bits(plain, p.both_packed(2 * exec::cpu::low_group, room.get()))) << p;
+        EXPECT_TRUE(same_bits(plain, p.both_packed(p.k, room.get()))) << p;
       }
     });
   }

@@ -340,6 +340,9 @@ TEST_P(RandomShapes, ContractAndAttentionMatchNaiveLoops) {
                  {{'b', 40}, {'t', 65}, {'c', 50}, {'n', 3}, {'h', 3}, {'d', 20}}, "", 8);
   check_contract("btc,btd,d->cd", {{'b', 40}, {'t', 65}, {'c', 100}, {'d', 101}}, "gelu", 9);
   check_contract("btc,fc->btf", {{'b', 2}, {'t', 7}, {'c', 3001}, {'f', 51}}, "", 10);
+  // Gradients of weights, whose two factors are packed at the beginning.
+  check_contract("btc,btd->cd", {{'b', 4}, {'t', 211}, {'c', 293}, {'d', 131}}, "", 11);
+  check_contract("btc,btd,d->cd", {{'b', 2}, {'t', 61}, {'c', 407}, {'d', 70}}, "", 12);
 
   check_attention(2, 65, 65, 3, 64, false, 0);
   check_attention(1, 197, 197, 2, 64, false, 0);

@@ -61,7 +61,8 @@ void multiply_chunk(const ContractJob& job, const Tile& tile, int64_t k_begin, i
                         (PackedMatrices::index(l, tile.outer) + step) * matrices.elements<T>();
       gemm_packed<T>(tile.rows, tile.cols, k_size, a + k_at.a, l.m.a, l.k.a,
                      {matrix, l.k.extent, k_begin, tile.n}, beta, c, rs_c, scratch,
-                     step + 1 == steps ? finish : Finish{});
+                     step + 1 == steps ? finish : Finish{},
+                     {job.packed_rows, l.k.extent, k_begin, tile.m});
       continue;
     }
     gemm<T>(tile.rows, tile.cols, k_size, 1, a + k_at.a, l.m.a, l.k.a, b + k_at.b, l.k.b, l.n.b,
@@ -144,63 +145,25 @@ void multiply_in_strips(const ContractJob& job, const Tile& tile, int64_t c_at, 
   }
 }
 
-// B is packed once for all tiles, unless that takes too much memory.
-int64_t packed_bytes(const Lowering& l) {
-  const PackedMatrices matrices(l);
-  return l.low ? matrices.bytes<Low>(l) : matrices.bytes<float>(l);
-}
-bool packs_first(const Lowering& l) {
-  constexpr int64_t most_bytes = int64_t{64} << 20;
-  return can_pack(l) && l.m_tiles() > 1 && packed_bytes(l) <= most_bytes;
-}
-
 // Partial sums are read by whichever thread adds them up; a sum of products packs nothing.
 // `direct`: the first chunk's sums lie in C.
 struct Shared {
-  std::size_t partials = 0, packed = 0;  // bytes
+  std::size_t partials = 0, packed = 0, rows = 0;  // bytes
   Shared(const Lowering& l, bool direct) {
     const int64_t chunks = l.k_chunks == 1 ? 0 : l.k_chunks - (direct ? 1 : 0);
     partials = sizeof(float) * static_cast<std::size_t>(chunks * l.tiles() * l.m_tile * l.n_tile);
     partials = (partials + 63) / 64 * 64;
     if (packs_first(l)) packed = static_cast<std::size_t>(packed_bytes(l));
+    if (packs_rows_first(l))
+      rows = sizeof(float) * static_cast<std::size_t>(packed_a_elements(l.m.extent, l.k.extent));
   }
 };
 Scratch scratch_of(const Lowering& l, bool direct) {
   const Shared shared(l, direct);
   const std::size_t sums =
       direct ? 0 : sizeof(float) * static_cast<std::size_t>(l.m_tile * sums_pitch(l));
-  return {.shared = shared.partials + shared.packed,
+  return {.shared = shared.partials + shared.packed + shared.rows,
           .per_thread = (l.products ? 0 : gemm_scratch_bytes) + sums};
-}
-
-// A task packs a panel with all of k; where columns lie side by side, some rows of all panels, so
-// that memory is read as it lies.
-template <class T>
-void pack_matrices(const Call& call, const Lowering& l, const Tensor& b, T* to) {
-  constexpr int64_t numbers = 16384, whole = 2 * low_group;  // of a task, and what its rows fill
-  const PackedMatrices matrices(l);
-  const bool beside = l.n.b == 1;
-  const int64_t columns = beside ? matrices.n : panel_columns,
-                rows = beside ? ceil_div(ceil_div(numbers, columns), whole) * whole
-                              : std::max<int64_t>(1, matrices.k),
-                panels = ceil_div(matrices.n, columns), parts = panels * ceil_div(matrices.k, rows);
-  std::vector<Run> outer;
-  for (const Run& run : l.outer)
-    if (run.b != 0) outer.push_back(run);
-  call.pool.parallel_for(matrices.count * l.outer_k_steps() * parts, [&](int64_t task, int) {
-    const int64_t matrix = task / parts, part = task % parts, n0 = part % panels * columns;
-    const int64_t from = offsets(outer, matrix / l.outer_k_steps()).b +
-                         offsets(l.outer_k, matrix % l.outer_k_steps()).b;
-    gemm_pack_b<T>(matrices.k, n0, std::min(columns, matrices.n - n0), b.as<T>() + from, l.k.b,
-                   l.n.b, to + matrix * matrices.elements<T>(), {part / panels * rows, rows});
-  });
-}
-
-void pack_either(const Call& call, const Lowering& l, const Tensor& b, std::byte* to) {
-  if (l.low)
-    pack_matrices<Low>(call, l, b, reinterpret_cast<Low*>(to));
-  else
-    pack_matrices<float>(call, l, b, reinterpret_cast<float*>(to));
 }
 
 bool by_tiles(const Call& call) {
@@ -296,32 +259,6 @@ void run_tiles(const Call& call, const ContractJob& job) {
 
 }  // namespace
 
-plan::PackedForm packed_contract(const ir::Attrs& attrs, std::span<const ir::Type> in, int operand,
-                                 const Liberties&) {
-  if (in[0].dtype == ir::DType::i8) return packed_contract_i8(attrs, in, operand);
-  const bool low = in[0].dtype == ir::DType::bf16;
-  if (!low && in[0].dtype != ir::DType::f32) return {};
-  const Lowering l = lowering_for(attrs, in);
-  if (operand != (l.swapped ? 0 : 1) || !can_pack(l)) return {};
-  const PackedMatrices matrices(l);
-  const auto run = [](const Run& r) {
-    return std::to_string(r.extent) + "*" + std::to_string(r.b) + " ";
-  };
-  std::string layout = (low ? "bf16 " : "") + run(l.k) + run(l.n);
-  for (const Run& r : l.outer)
-    if (r.b != 0) layout += run(r);
-  for (const Run& r : l.outer_k) layout += run(r);
-  layout.pop_back();
-  return {low ? matrices.bytes<Low>(l) : matrices.bytes<float>(l), layout};
-}
-
-void pack_contract(const Call& call) {
-  if (call.in[0].dtype == ir::DType::i8) return pack_contract_i8(call);
-  const Lowering& l = lowering_of(call);
-  const Tensor& b = call.in[l.swapped ? 0 : 1];
-  pack_either(call, l, b, call.packed);
-}
-
 void fast_contract(const Call& call) {
   if (call.in[0].dtype == ir::DType::i8) return contract_i8(call);
   if (ir::is_quantised(call.in[0].dtype)) return contract_quantised(call);
@@ -353,6 +290,7 @@ void fast_contract(const Call& call) {
     std::byte* const to = call.shared + shared.partials;
     pack_either(call, l, job.b, to);
     job.packed = to;
+    if (shared.rows > 0) job.packed_rows = pack_rows_first(call, l, job.a, to + shared.packed);
   }
   const bool turns = l.low ? takes_in_turn<Low>(call, job) : takes_in_turn<float>(call, job);
   if (turns) job.k_tasks = 1;

@@ -20,9 +20,10 @@ struct ContractJob {
   Tensor y;  // act(z); may be z's storage; absent: nobody reads it, or there is no act
   bool tanh;
   std::span<const Tensor> addends;
-  const std::byte* packed = nullptr;  // B as pack_contract() wrote it; null: as it is
-  std::int64_t k_tasks = 1;           // tasks that the chunks of k are cut into
-  bool bias_added = false;            // by tiles: addend 0 is done when a tile is finished
+  const std::byte* packed = nullptr;   // B as pack_contract() wrote it; null: as it is
+  const float* packed_rows = nullptr;  // A as gemm_pack_a() wrote it; null: as it is
+  std::int64_t k_tasks = 1;            // tasks that the chunks of k are cut into
+  bool bias_added = false;             // by tiles: addend 0 is done when a tile is finished
 
   // Whether tiles whose sums are complete lack nothing.
   bool finished() const { return direct() && addends.size() == (bias_added ? 1u : 0u) && !y; }
@@ -73,6 +74,16 @@ struct PackedMatrices {
 };
 // B can be packed where the columns of C are contiguous: else the product is the transposed one.
 inline bool can_pack(const Lowering& l) { return !l.products && l.n.c == 1 && l.c_elements() > 0; }
+
+// contract_pack.cpp: factors that a call packs once for all of its tasks. B, unless that takes too
+// much memory:
+bool packs_first(const Lowering& l);
+std::int64_t packed_bytes(const Lowering& l);
+void pack_either(const Call& call, const Lowering& l, const Tensor& b, std::byte* to);
+// And A with it, in f32, where tiles would read its rows in place but these do not lie so
+// (gradients of weights): else each task of a row of tasks would pack it again.
+bool packs_rows_first(const Lowering& l);
+const float* pack_rows_first(const Call& call, const Lowering& l, const Tensor& a, std::byte* to);
 
 struct Tile {
   std::int64_t outer, m, n, rows, cols;  // step of the outer loops, first row and column, size

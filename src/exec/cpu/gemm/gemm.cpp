@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "exec/cpu/gemm/pack.h"
 
 namespace tessera::exec::cpu {
 namespace {
@@ -39,6 +40,7 @@ struct Problem {
   int64_t rs_c, cs_c;
   Finish finish{};
   Roomy roomy{};
+  PackedA packed_a{};
 };
 
 // The micro-kernel's state of this thread, for as long as this lives.
@@ -75,29 +77,6 @@ Lanes lanes_of(const Micro& micro, Part lanes, Part k, const T* from, int64_t la
           .lane_step = lane_step,
           .k_step = k_step,
           .pitch = micro.padded(k.size)};
-}
-// All lanes of `all`, `width` to a panel, which has `bytes` for each number of k. Lanes that lie
-// side by side are read along, a few numbers of k at a time, but where a panel of A is its rows,
-// each with all of k.
-void pack_panels(const Micro& micro, bool of_a, const Lanes& all, int64_t element, std::byte* to) {
-  const Pack pack = of_a ? micro.pack_a : micro.pack_b;
-  const auto beside = of_a ? micro.pack_beside_a : micro.pack_beside_b;
-  const int64_t width = of_a ? micro.rows : micro.columns,
-                bytes = of_a ? micro.a_bytes : micro.b_bytes,
-                step = all.lane_step == 1 && !(of_a && micro.row_major) ? low_group : all.k,
-                done = all.lane_step == 1 && beside ? beside(all, to) : 0;
-  const auto* const from = static_cast<const std::byte*>(all.from);
-  for (int64_t k = 0; k < all.k && done < all.used; k += step) {
-    const int64_t size = std::min(step, all.k - k);
-    for (int64_t lane = done; lane < all.used; lane += width)
-      pack({.used = std::min(width, all.used - lane),
-            .k = size,
-            .padded = k + size < all.k ? size : all.padded - k,
-            .from = from + (lane * all.lane_step + k * all.k_step) * element,
-            .lane_step = all.lane_step,
-            .k_step = all.k_step},
-           to + (lane / width * all.pitch + k) * bytes);
-  }
 }
 template <class T>
 void pack_rows(const Micro& micro, const Problem<T>& p, Part rows, Part k, std::byte* to) {
@@ -146,28 +125,44 @@ void multiply(const Micro& micro, const Problem<T>& p, Part rows, Part columns, 
   }
 }
 
-// Rows with columns of a packed B by tiles that read rows where they lie, a few after the other;
-// where numbers of a row do not lie side by side, from panels that they are packed into.
+// Rows as a tile that reads them in place meets them: [k0, ...) of their numbers.
+struct InPlaceRows {
+  std::array<const void*, 16> at{};
+  ScatteredRows rows{};
+  int64_t k0 = 0;
+};
+// Where numbers of a row do not lie side by side, they were packed into panels: of a task, or of
+// all of A.
+void point_to_rows(const Micro& micro, const Problem<float>& p, Part rows, Part k, int64_t i,
+                   const float* panel, InPlaceRows& out) {
+  const PackedA& a = p.packed_a;
+  const int64_t length = a.data ? a.k_all : k.size, first = a.data ? a.m0 + rows.first + i : i;
+  const float* const panels = a.data ? a.data : panel;
+  // Behind the last row it is repeated, but in a panel, which has zeros there.
+  for (int64_t r = 0; r < micro.in_place.rows; ++r)
+    out.at[static_cast<std::size_t>(r)] =
+        panels ? panels + first / micro.rows * micro.rows * length + first % micro.rows + r
+               : p.a + (rows.first + std::min(i + r, rows.size - 1)) * p.rs_a;
+  out.k0 = a.data ? a.k0 + k.first : panel ? 0 : k.first;
+  out.rows = {.length = out.k0 + k.size,
+              .rows = out.at.data(),
+              .pitch = 0,
+              .step = panels ? micro.rows : 1};
+}
+// Rows with columns of a packed B by such tiles, a few rows after the other.
 void multiply_in_place(const Micro& micro, const Problem<float>& p, Part rows, Part columns, Part k,
                        const std::byte* b, int64_t b_pitch, std::byte* panel) {
   const InPlace& tiles = micro.in_place;
-  const bool packed = p.cs_a != 1, complete = k.first + k.size == p.k;
-  if (packed) pack_rows(micro, p, rows, k, panel);
-  constexpr int64_t most_rows = 16;
-  std::array<const void*, most_rows> at{};
-  CHECK(tiles.rows <= most_rows && micro.rows % tiles.rows == 0, "tiles do not divide a panel");
-  const ScatteredRows a{
-      .length = k.first + k.size, .rows = at.data(), .pitch = 0, .step = packed ? micro.rows : 1};
+  const bool packs = p.cs_a != 1 && !p.packed_a.data, complete = k.first + k.size == p.k;
+  if (packs) pack_rows(micro, p, rows, k, panel);
+  InPlaceRows a;
+  CHECK(tiles.rows <= std::ssize(a.at) && micro.rows % tiles.rows == 0,
+        "tiles do not divide a panel");
   const float* const offset = micro.offsets && complete ? p.finish.offset : nullptr;
   for (int64_t i = 0; i < rows.size; i += tiles.rows) {
-    // Behind the last row it is repeated, but in a panel, which has zeros there.
-    for (int64_t r = 0; r < tiles.rows; ++r)
-      at[static_cast<std::size_t>(r)] =
-          packed ? reinterpret_cast<const float*>(panel) + i / micro.rows * micro.rows * k.size +
-                       i % micro.rows + r
-                 : p.a + (rows.first + std::min(i + r, rows.size - 1)) * p.rs_a;
+    point_to_rows(micro, p, rows, k, i, packs ? reinterpret_cast<const float*>(panel) : nullptr, a);
     for (int64_t j = 0; j < columns.size; j += tiles.columns)
-      tiles.tile(a, packed ? 0 : k.first, k.size, b + j / micro.columns * b_pitch, b_pitch,
+      tiles.tile(a.rows, a.k0, k.size, b + j / micro.columns * b_pitch, b_pitch,
                  {.c = p.c + (rows.first + i) * p.rs_c + (columns.first + j) * p.cs_c,
                   .rs = p.rs_c,
                   .cs = p.cs_c,
@@ -268,11 +263,6 @@ void only_scale(int64_t m, int64_t n, float beta, float* c, int64_t rs_c, int64_
       c[i * rs_c + j * cs_c] = beta == 0 ? 0 : beta * c[i * rs_c + j * cs_c];
 }
 
-template <class T>
-int64_t padded_k(int64_t k) {
-  return sizeof(T) == sizeof(float) ? k : (k + low_group - 1) / low_group * low_group;
-}
-
 }  // namespace
 
 template <class T>
@@ -293,36 +283,15 @@ void gemm(int64_t m, int64_t n, int64_t k, float alpha, const T* a, int64_t rs_a
 }
 
 template <class T>
-int64_t packed_b_elements(int64_t k, int64_t n) {
-  return padded_k<T>(k) * packed_columns(n);
-}
-
-// Panel j has micro.columns columns and all of k.
-template <class T>
-void gemm_pack_b(int64_t k, int64_t n0, int64_t n_size, const T* b, int64_t rs_b, int64_t cs_b,
-                 T* packed, PackedRows rows) {
-  const Micro& kernel = micro<T>();
-  const int64_t pitch = padded_k<T>(k), size = std::min(rows.size, k - rows.first);
-  pack_panels(kernel, false,
-              {.used = n_size,
-               .k = size,
-               .padded = rows.first + size < k ? size : pitch - rows.first,
-               .from = b + n0 * cs_b + rows.first * rs_b,
-               .lane_step = cs_b,
-               .k_step = rs_b,
-               .pitch = pitch},
-              sizeof(T), bytes(packed + n0 * pitch) + rows.first * kernel.b_bytes);
-}
-
-template <class T>
 void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int64_t cs_a,
                  const PackedB<T>& b, float beta, float* c, int64_t rs_c, void* panel,
-                 const Finish& finish) {
+                 const Finish& finish, const PackedA& packed_a) {
   if (m <= 0 || n <= 0) return;
   if (k <= 0) return only_scale(m, n, beta, c, rs_c, 1);
   const Micro& kernel = micro<T>();
   const MicroState state(kernel);
-  const Problem<T> p{m, n, k, 1, a, rs_a, cs_a, nullptr, 0, 0, beta, c, rs_c, 1, finish};
+  const Problem<T> p{m, n,    k, 1,    a, rs_a,   cs_a, nullptr, 0,
+                     0, beta, c, rs_c, 1, finish, {},   packed_a};
   const int64_t k_step = kernel.k_step(k), k_all = padded_k<T>(b.k_all);
   // Rows that go together: those of a block, or as many as a panel has room for.
   const int64_t block = kernel.in_place.tile ? most_a_block : kernel.a_block,
@@ -350,11 +319,9 @@ void gemm_packed(int64_t m, int64_t n, int64_t k, const T* a, int64_t rs_a, int6
 #define TESSERA_GEMM_OF(T)                                                                      \
   template void gemm<T>(int64_t, int64_t, int64_t, float, const T*, int64_t, int64_t, const T*, \
                         int64_t, int64_t, float, float*, int64_t, int64_t, void*, Roomy);       \
-  template int64_t packed_b_elements<T>(int64_t, int64_t);                                      \
-  template void gemm_pack_b<T>(int64_t, int64_t, int64_t, const T*, int64_t, int64_t, T*,       \
-                               PackedRows);                                                     \
   template void gemm_packed<T>(int64_t, int64_t, int64_t, const T*, int64_t, int64_t,           \
-                               const PackedB<T>&, float, float*, int64_t, void*, const Finish&);
+                               const PackedB<T>&, float, float*, int64_t, void*, const Finish&, \
+                               const PackedA&);
 TESSERA_GEMM_OF(float)
 TESSERA_GEMM_OF(Low)
 #undef TESSERA_GEMM_OF

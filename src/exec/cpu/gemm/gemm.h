@@ -53,6 +53,18 @@ struct PackedB {
   const T* data = nullptr;
   std::int64_t k_all = 0, k0 = 0, n0 = 0;
 };
+// A of many products of f32, m x k, packed once where the micro-kernel reads rows in place
+// (Micro::in_place) and these do not lie so: panels of its rows, each with all of k.
+std::int64_t packed_a_elements(std::int64_t m, std::int64_t k);
+// Some of its k, all rows. Tasks are independent.
+void gemm_pack_a(std::int64_t m, std::int64_t k, const float* a, std::int64_t rs_a,
+                 std::int64_t cs_a, float* packed, PackedRows part);
+// The part of a packed A that a product reads, from row m0 on, which is a multiple of
+// scattered_rows.
+struct PackedA {
+  const float* data = nullptr;  // null: A is as it is
+  std::int64_t k_all = 0, k0 = 0, m0 = 0;
+};
 // C = A B + beta C, C's columns contiguous; `panel` has panel_bytes. Where `finish` has a `low`
 // (for which the micro-kernel has tile_low or product), results go there, and C is sums of all
 // blocks of k but the last. Without one it may have an offset alone, where the micro-kernel takes
@@ -60,7 +72,7 @@ struct PackedB {
 template <class T>
 void gemm_packed(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t rs_a,
                  std::int64_t cs_a, const PackedB<T>& b, float beta, float* c, std::int64_t rs_c,
-                 void* panel, const Finish& finish = {});
+                 void* panel, const Finish& finish = {}, const PackedA& packed_a = {});
 
 // A matrix whose rows lie in pieces: row i is `parts` runs of `length` numbers, run t at rows[t *
 // pitch + i]. Its last panel reads whole panels, so there are pointers (to anything readable) up to
