@@ -121,12 +121,9 @@ TileSize small_tiles(const Lowering& l, const Micro& micro, int threads, bool in
   const int64_t block = micro.k_step(std::min(l.k.extent, l.chunk())),
                 room = l.m_tile * sums_pitch(l);
   const bool in_steps = !in_c && (l.k.extent > block || l.outer_k_steps() > 1);
-  // A block of k of B stays in the second-level cache while rows pass by, also where that has 1 MB.
-  constexpr int64_t near = 150'000;
   const auto fits = [&](ProductTask t) {
     const int64_t columns = ceil_div(t.columns, panel_columns) * panel_columns;
-    const bool stays = l.low || columns <= micro.in_place.columns || columns * block <= near;
-    return stays && (!in_steps || t.rows * columns <= room);
+    return columns_stay(micro, columns, l.k.extent) && (!in_steps || t.rows * columns <= room);
   };
   const ProductTask task =
       product_task(task_sizes(micro), l.m.extent, l.n.extent, l.k.extent * l.outer_k_steps(),

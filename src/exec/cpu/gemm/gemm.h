@@ -90,7 +90,7 @@ struct Scattered {
   }
   std::int64_t k() const { return parts * padded_length(); }
   std::int64_t blocks() const {
-    const std::int64_t most = sizeof(T) == sizeof(float) ? 384 : micro_low().k_block;
+    const std::int64_t most = micro<T>().k_block;
     return std::max<std::int64_t>(1, (k() + most - 1) / most);
   }
   std::int64_t k_step() const {  // even blocks, of whole vectors or groups

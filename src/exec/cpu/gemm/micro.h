@@ -228,7 +228,7 @@ struct Micro {
   }
   // Even blocks of k, of whole groups.
   std::int64_t k_step(std::int64_t k) const {
-    const std::int64_t parts = (k + k_block - 1) / k_block;
+    const std::int64_t parts = std::max<std::int64_t>(1, (k + k_block - 1) / k_block);
     return padded((k + parts - 1) / parts);
   }
 };

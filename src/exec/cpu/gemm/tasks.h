@@ -43,6 +43,13 @@ inline const TaskSizes& task_sizes(const Micro& micro) {
               .far = std::numeric_limits<std::int64_t>::max()};
   return micro.row_major ? amx : vectors;
 }
+// Whether a block of k of so many columns stays in the second-level cache, also where that has 1
+// MB, while the rows of one task after the other pass by.
+inline bool columns_stay(const Micro& micro, std::int64_t columns, std::int64_t k) {
+  constexpr std::int64_t near = 150'000;
+  return !micro.in_place.tile || columns <= micro.in_place.columns ||
+         columns * micro.k_step(k) <= near;
+}
 // Cuts `products` products m x n x k. Each thread takes several tasks, since threads of a machine
 // that others use too are not equally fast; and a task is so large that its beginning does not
 // count, but no larger than its factors may be in the second-level cache.

@@ -105,9 +105,8 @@ void multiply(const Call& call, const Product<T>& p, int64_t length, T* shared) 
                 taps = static_cast<int64_t>(p.taps.size());
   const Micro& kernel = micro<T>();
   const bool small = !kernel.packs_rows() && call.threading == Threading::automatic;
-  const Tiles tiles =
-      small ? Tiles::small(pixels, p.n, taps * length, call.pool.size(), task_sizes(kernel))
-            : Tiles(pixels, p.n, low);
+  const Tiles tiles = small ? Tiles::small(pixels, p.n, taps * length, call.pool.size(), kernel)
+                            : Tiles(pixels, p.n, low);
   const bool dense = p.lattice.step == 1;
   const Scattered<T> shape{static_cast<int64_t>(p.filters.size()), p.numbers};
   CHECK(shape.k() == (Scattered<T>{taps, length}.k()), "filters are packed for another product");

@@ -43,10 +43,12 @@ struct Tiles {
   }
   // Tiles whose rows are not packed.
   static Tiles small(std::int64_t pixels, std::int64_t channels, std::int64_t k, int threads,
-                     const TaskSizes& sizes) {
-    const ProductTask task = product_task(
-        sizes, pixels, channels, k, 1, threads,
-        [](ProductTask t) { return t.rows <= most_rows && t.columns <= most_columns; });
+                     const Micro& micro) {
+    const TaskSizes& sizes = task_sizes(micro);
+    const auto fits = [&](ProductTask t) {
+      return t.rows <= most_rows && t.columns <= most_columns && columns_stay(micro, t.columns, k);
+    };
+    const ProductTask task = product_task(sizes, pixels, channels, k, 1, threads, fits);
     Tiles out;
     out.m = ceil_div(task.rows, sizes.rows) * sizes.rows;
     out.n = packed_columns(task.columns);
