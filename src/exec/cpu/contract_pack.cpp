@@ -57,8 +57,8 @@ void pack_either(const Call& call, const Lowering& l, const Tensor& b, std::byte
 
 bool packs_rows_first(const Lowering& l) {
   const bool apart = l.k.a != 1 && l.m.a == 1 && l.outer_steps() == 1 && l.outer_k_steps() == 1;
-  return !l.low && !micro_f32().packs_rows() && apart && packs_first(l) &&
-         l.n.extent > micro_f32().in_place.columns &&
+  constexpr int64_t of_a_task = 6 * panel_columns;  // columns; further tasks would pack again
+  return !l.low && !micro_f32().packs_rows() && apart && packs_first(l) && l.n.extent > of_a_task &&
          packed_a_elements(l.m.extent, l.k.extent) * int64_t{sizeof(float)} <= most_bytes;
 }
 const float* pack_rows_first(const Call& call, const Lowering& l, const Tensor& a, std::byte* to) {

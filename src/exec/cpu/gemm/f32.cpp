@@ -104,6 +104,10 @@ HWY_INLINE void tile_in_place(std::integer_sequence<int, I...> all, const Scatte
   constexpr int line = 16;
   V sum[W][rows_in_place];
   for (auto& column : sum) ((column[I] = hn::Zero(d)), ...);
+  // Lines of C are there when sums are stored.
+  if (out.cs == 1)
+    for (int64_t i = 0; i < out.rows; ++i)
+      for (int64_t j = 0; j < out.cols; j += line) hwy::Prefetch(out.c + i * out.rs + j);
   int64_t from = k0 % a.length, size = 0;
   const void* const* first = a.rows + k0 / a.length * a.pitch;
   // Sums that a lambda captures would live in memory.
