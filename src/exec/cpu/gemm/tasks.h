@@ -27,8 +27,8 @@ inline const TaskSizes& task_sizes(const Micro& micro) {
   static constexpr ProductTask of_amx[] = {{8, 12}, {8, 8}, {4, 12}, {4, 8}, {2, 12},
                                            {2, 8},  {2, 6}, {2, 4},  {1, 8}, {1, 6},
                                            {1, 4},  {1, 3}, {1, 2},  {1, 1}},
-                               of_vectors[] = {{8, 6}, {8, 4}, {22, 3}, {22, 2}, {22, 1},
-                                               {8, 3}, {8, 2}, {4, 3},  {4, 2},  {4, 1}};
+                               of_vectors[] = {{8, 6}, {8, 4}, {22, 3}, {22, 2}, {8, 3},
+                                               {8, 2}, {4, 3}, {4, 2},  {4, 1}};
   static constexpr TaskSizes amx{.sides = of_amx,
                                  .rows = low_rows,
                                  .columns = panel_columns,
