@@ -308,18 +308,19 @@ void print_gemm(const GemmTable& t, const config::Config& config, int64_t batch)
   for (const ModelRate& m : rates_of(t.rows))
     say(stdout, "{}, all rows together: {:.1f} GFLOP/s, {:.0f}% of the peak\n", m.model, m.gflops(),
         m.of_peak() * 100);
-  const auto [low, high] = std::minmax_element(
-      t.rows.begin(), t.rows.end(),
-      [](const GemmRow& a, const GemmRow& b) { return a.peak_gflops < b.peak_gflops; });
-  const std::string in_turns =
-      t.beside.rounds
-          ? fmt::format("in turns with the peak, which was {:.0f} to {:.0f} GFLOP/s {}; ",
-                        low->peak_gflops, high->peak_gflops, t.beside.peak.dtype)
-          : "";
-  say(stdout, "{}, batch {}, {} thread{}; {}peak {:.0f} GFLOP/s {}, measured {}{}\n", t.dtype,
-      batch, config.run.threads, config.run.threads == 1 ? "" : "s", in_turns, t.beside.peak.gflops,
-      t.beside.peak.dtype, t.beside.peak.measured,
-      t.beside.peak.doubt.empty() ? "" : " (" + t.beside.peak.doubt + ")");
+  const Peak& kept = t.beside.peak;
+  say(stdout, "{}, batch {}, {} thread{}\n", t.dtype, batch, config.run.threads,
+      config.run.threads == 1 ? "" : "s");
+  if (t.beside.rounds) {
+    const auto [low, high] = std::minmax_element(
+        t.rows.begin(), t.rows.end(),
+        [](const GemmRow& a, const GemmRow& b) { return a.peak_gflops < b.peak_gflops; });
+    say(stdout, "peak: {:.0f} to {:.0f} GFLOP/s {} in turns with the products\n", low->peak_gflops,
+        high->peak_gflops, kept.dtype);
+  }
+  say(stdout, "{}: {:.0f} GFLOP/s {}, measured {}{}\n",
+      t.beside.rounds ? "peak that runs are held against" : "peak", kept.gflops, kept.dtype,
+      kept.measured, kept.doubt.empty() ? "" : " (" + kept.doubt + ")");
   for (const exec::cpu::PeerGemm& peer : t.beside.peers)
     say(stdout, "{} {}: GFLOP/s, and our rate over its\n", peer.name, peer.version);
   if (t.beside.peers.empty())

@@ -81,7 +81,8 @@ bool packs_first(const Lowering& l);
 std::int64_t packed_bytes(const Lowering& l);
 void pack_either(const Call& call, const Lowering& l, const Tensor& b, std::byte* to);
 // And A with it, in f32, where tiles would read its rows in place but these do not lie so
-// (gradients of weights): else each task of a row of tasks would pack it again.
+// (gradients of weights): else each task of a row of tasks would pack it again. Such
+// room is reserved where tiles read so, on x86-64.
 bool packs_rows_first(const Lowering& l);
 const float* pack_rows_first(const Call& call, const Lowering& l, const Tensor& a, std::byte* to);
 

@@ -34,6 +34,7 @@ class PeakRounds {
   MeasuredPeak best_{};
 };
 
+// The best round of such a loop.
 MeasuredPeak measure_peak(int threads, std::string_view dtype);
 // The instructions that this peak of a type comes from: "f32 multiply-adds", "bf16 bfmmla".
 std::string peak_instructions(std::string_view dtype);

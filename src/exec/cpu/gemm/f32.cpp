@@ -162,7 +162,7 @@ const Micro* f32_micro_here() {
       .columns = NR,
       .a_bytes = R * 4,
       .b_bytes = NR * 4,
-      .k_block = HWY_ARCH_ARM ? 384 : 768,
+      .k_block = HWY_ARCH_ARM ? 384 : most_f32_k_block,
       .offsets = true,
       .pack_a = pack_f32<R>,
       .pack_b = pack_f32<NR>,

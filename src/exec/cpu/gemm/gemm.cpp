@@ -21,10 +21,11 @@ using std::int64_t;
 
 // A block of B fits the second-level cache of one core, a panel of A and one of B the first.
 constexpr int64_t most_n_block = 384;
-static_assert(sizeof(float) * 384 * (most_n_block + 12) <= gemm_scratch_bytes &&
+static_assert(sizeof(float) * most_f32_k_block * (panel_columns + 12) <= gemm_scratch_bytes &&
               sizeof(Low) * low_k_block * (most_n_block + low_rows) <= gemm_scratch_bytes &&
               most_a_block + 64 + panel_columns * most_low_k_block * 2 <= gemm_scratch_bytes &&
-              sizeof(float) * 384 * 12 <= panel_bytes && panel_bytes <= gemm_scratch_bytes &&
+              sizeof(float) * most_f32_k_block * 12 <= panel_bytes &&
+              panel_bytes <= gemm_scratch_bytes &&
               2 * low_rows * most_low_k_block * 2 <= panel_bytes && gemm_scratch_bytes % 64 == 0);
 
 template <class T>

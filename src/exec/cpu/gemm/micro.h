@@ -243,10 +243,10 @@ inline NextPanel::NextPanel(const Micro& micro, const void* panel, std::int64_t 
   if (micro.a_block > 0 && panel && lines >= small) share_ = (lines + tiles - 1) / tiles * line;
 }
 
-// Bounds for every micro-kernel of its element type, so that what a plan reserves does not depend
+// Bounds for every micro-kernel of its element type, so that the room of a thread does not depend
 // on the machine. One whose blocks of k are longer than low_k_block takes fewer columns at a time.
 inline constexpr std::int64_t low_group = 32, low_rows = 32, low_k_block = 512;
-inline constexpr std::int64_t most_low_k_block = 3072;
+inline constexpr std::int64_t most_low_k_block = 3072, most_f32_k_block = 768;
 // Where Micro::product reads rows in place it does so with `most_short_pieces` pieces of less than
 // low_group numbers too, each a step of its own: multiples of four, from the shortest on.
 inline constexpr std::int64_t shortest_piece = 12, most_short_pieces = 16;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/index.h"
+#include "exec/cpu/images/pool.h"
 #include "exec/cpu/kernel.h"
 #include "exec/cpu/low.h"
 #include "exec/cpu/simd/vector.h"
@@ -18,17 +19,6 @@
 #include "hwy/highway.h"
 
 #include "exec/cpu/simd/low-inl.h"
-
-#ifndef TESSERA_POOL_WINDOW
-#define TESSERA_POOL_WINDOW
-namespace tessera::exec::cpu {
-// One that holds a pixel: where its result lies, and the pixel's number in it.
-struct Window {
-  std::int64_t at;
-  std::uint8_t number;
-};
-}  // namespace tessera::exec::cpu
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::exec::cpu::HWY_NAMESPACE {
